@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from importlib import import_module
+from threading import Thread
 
 KEPT: list[bytes] = []
 
@@ -124,3 +125,14 @@ def leave_a_child(data: bytes) -> bytes:
     """Start a process that holds all that it inherits, and say which it is."""
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     return str(child.pid).encode()
+
+
+def work_on_after_it(data: bytes) -> bytes:
+    """Return the id of this process; a thread of it goes on for so many seconds of CPU time."""
+
+    def work(until: float) -> None:
+        while time.process_time() < until:
+            pass
+
+    Thread(target=work, args=(time.process_time() + float(data),), daemon=True).start()
+    return str(os.getpid()).encode()

@@ -7,6 +7,7 @@ import gc
 import os
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from starlette.requests import Request
@@ -101,6 +102,20 @@ class Forger(FunctionProvider):
         asked = {"work": _own_number(), "call_id": "c", "name": "answer_late"}
         ended = await asyncio.gather(*(peer().ask("tool", asked, b"{}") for _ in range(count)), return_exceptions=True)
         return sum(isinstance(each, BaseException) for each in ended)
+
+    @tool
+    async def spoil_shared_memory(self, size: int) -> list[str]:
+        "Make what it has in common with the host shorter or longer, and write what is no number; return what failed."
+        failed: list[str] = []
+        for name in os.listdir("/proc/self/fd"):
+            with suppress(OSError):
+                if "toolplug-begun" in os.readlink(f"/proc/self/fd/{name}"):
+                    os.pwrite(int(name), b"\xff" * 8, 0)
+                    try:
+                        os.ftruncate(int(name), size)
+                    except PermissionError as error:
+                        failed.append(str(error))
+        return failed
 
     @tool
     async def answer_late(self) -> str:

@@ -153,6 +153,21 @@ async def test_a_process_that_it_forked_ends_with_it_though_it_holds_the_socket(
         await until(lambda: is_gone(child))
 
 
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="memory is sealed on Linux")
+@pytest.mark.parametrize("size", [0, 2**20])
+async def test_memory_that_it_has_with_the_host_cannot_be_made_shorter_or_longer(size: int) -> None:
+    async with started(hostile.Forger) as registry:
+        provider = provider_of(registry)
+        result = await registry.call("spoil_shared_memory", size=size)
+        assert result.structured == ["[Errno 1] Operation not permitted"]
+        late = asyncio.create_task(registry.call("answer_late"))
+        await asyncio.sleep(0.1)
+        os.kill(provider._process.pid, signal.SIGKILL)  # type: ignore[union-attr]
+        # The host reads it now: with a shorter one mapped, it would have ended here.
+        assert (await late).metadata["code"] == "outcome_unknown"
+        await until(lambda: not provider.restarting)
+
+
 REFUSED = [
     (hostile.HasStores, "stores"),
     (hostile.HasCommands, "commands"),

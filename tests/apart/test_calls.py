@@ -16,6 +16,7 @@ from tests.apart.starting import is_gone, until
 
 from toolplug.apart import ApartCallFailed, FunctionProcess, call
 from toolplug.errors import InvalidDefinition
+from toolplug.runtime.threads import in_own_thread
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
@@ -184,3 +185,25 @@ async def test_a_function_that_a_process_cannot_import_is_refused() -> None:
     for function in (inner, lambda data: data, 5):
         with pytest.raises(InvalidDefinition, match="give a function at the top of a module"):
             await call(function, b"", 1, MEMORY)  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the CPU time of another process is read in /proc")
+@pytest.mark.requirement("I36-call")
+async def test_the_time_of_a_call_ends_with_it() -> None:
+    with FunctionProcess(documents.work_on_after_it, seconds=0.5, memory=MEMORY) as process:
+
+        def run(seconds: bytes) -> str:
+            answer = BytesIO()
+            process.run(seconds, answer)
+            return answer.getvalue().decode()
+
+        first = await in_own_thread(lambda: run(b"1.5"))
+        before = _cpu_s(first)
+        # What a library does after its answer is nobody's call: were its timer on, the process would be gone by now.
+        await until(lambda: is_gone(int(first)) or _cpu_s(first) - before >= 1.0)
+        assert await in_own_thread(lambda: run(b"0")) == first
+
+
+def _cpu_s(pid: str) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

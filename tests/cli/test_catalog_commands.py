@@ -77,6 +77,7 @@ def test_every_provider_has_one_state_a_reason_and_a_fix(run: Run, write: Write,
             "postgresql",
             "redis",
             "rediss",
+            "skills",
             "toolsets",
             "web_search",
         )

@@ -424,3 +424,17 @@ def test_key_rotate_puts_a_new_key_first_and_shows_none_unless_asked(run: Run, t
     assert refused.code == 1
     assert "key: names no file" in refused.err
     assert shown not in refused.err
+
+
+@pytest.mark.requirement("I39-provider-ci")
+def test_a_new_package_has_the_ci_of_its_repository(run: Run, tmp_path: Path) -> None:
+    assert run("new-provider", "tide").code == 0
+    folder = tmp_path / "toolplug-tide"
+    workflow = yaml.safe_load((folder / ".github/workflows/ci.yml").read_text())
+    assert list(workflow["jobs"]) == ["test", "build", "publish"]
+    test, publish = workflow["jobs"]["test"], workflow["jobs"]["publish"]
+    assert [step["run"] for step in test["steps"] if "run" in step] == ["pip install . pytest", "python -m pytest"]
+    assert test["steps"][1]["with"] == {"python-version": "${{ matrix.python }}"}
+    assert "check_provider(" in (folder / "tests" / "test_tide.py").read_text()
+    assert (workflow["permissions"], publish["permissions"]) == ({"contents": "read"}, {"id-token": "write"})
+    assert publish["if"] == "startsWith(github.ref, 'refs/tags/v')"

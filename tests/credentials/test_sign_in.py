@@ -16,6 +16,7 @@ from tests.credentials.oauth_server import LISTING, Accounts, serving_oauth
 from toolplug import Host, Principal, open_host
 from toolplug.http import create_app
 from toolplug.parts.credentials.running import RunningCredentials
+from toolplug.parts.credentials.service import tokens_of
 from toolplug.parts.credentials.tokens import user_key
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
@@ -173,7 +174,7 @@ async def test_a_refresh_token_of_a_process_that_has_died_while_it_renewed_is_no
         await signed_in(client, accounts, "ada")
         part = host.part(RunningCredentials)
         assert part is not None
-        records, (owner, _) = part.oauth.records, part.entries()["who"]
+        records, (owner, _) = tokens_of(part).oauth.records, part.entries()["who"]
         user = user_key(owner, Principal("ada", "acme"))
         kept = await records.read(user, owner)
         assert kept is not None

@@ -159,8 +159,8 @@ async def test_over_stdio_the_operator_is_asked(tmp_path: Path, era: str) -> Non
     assert person.asked == ['Run the tool "hello" with these arguments?\n\n{"name": "World"}']
 
 
-def grants(**rule: object) -> dict[str, object]:
-    return settings(providers={"speaking": {"enabled": True, "tools": {"say": {"policy": "ask", "grants": rule}}}})
+def grants(policy: object = "ask", **rule: object) -> dict[str, object]:
+    return settings(providers={"speaking": {"enabled": True, "tools": {"say": {"policy": policy, "grants": rule}}}})
 
 
 async def session_of(url: str) -> str:
@@ -212,6 +212,17 @@ async def test_without_a_session_the_question_offers_none(opened: Opened) -> Non
     async with asyncio.timeout(WAIT_S), opened(key="root-key", elicitation_callback=person) as client:
         assert not (await client.call_tool("say", {"text": "a"})).is_error
         await client.call_tool("say", {"text": "a"})
+    assert (len(person.asked), person.forms[0]["properties"]) == (2, {})  # type: ignore[index]
+
+
+@pytest.mark.requirement("I35-mcp")
+@pytest.mark.parametrize("configured", [grants(most="8h", any=True, policy={"ask": "caller"})])
+async def test_a_caller_that_decides_its_own_calls_is_offered_no_grant(opened: Opened, url: str) -> None:
+    person = Person(choice="this session")
+    path = await session_of(url)
+    async with asyncio.timeout(WAIT_S), opened(path, "root-key", elicitation_callback=person) as client:
+        for text in ("a", "a"):
+            assert not (await client.call_tool("say", {"text": text})).is_error
     assert (len(person.asked), person.forms[0]["properties"]) == (2, {})  # type: ignore[index]
 
 

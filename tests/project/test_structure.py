@@ -15,7 +15,10 @@ PACKAGE = "toolplug"
 SMALL_LINES = 60
 """A module below this that only one module of its folder imports belongs in that module."""
 
-SMALL_ON_PURPOSE = {f"{PACKAGE}.http.routes": "the table of all routes is where people look for one"}
+SMALL_ON_PURPOSE = {
+    f"{PACKAGE}.http.routes": "the table of all routes is where people look for one",
+    f"{PACKAGE}.locking.compiled": "a program for interpreters that have no toolplug",
+}
 """Small modules with a single importer that are files of their own nevertheless: module → reason."""
 
 MOST_MODULES = 15

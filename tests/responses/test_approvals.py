@@ -104,6 +104,30 @@ async def test_another_may_decide_over_http(harness: Harness) -> None:
     assert harness.board.log == ["did it"]
 
 
+@pytest.mark.requirement("I35-grants")
+async def test_the_item_shows_the_arguments_that_a_person_has_put_in_place_and_the_model_hears_of_it(
+    harness: Harness,
+) -> None:
+    harness.backend.plays(calls(ASK), says("It is done."))
+    first = await post(harness, "alice-key", input="Do it.")
+    root = {"Authorization": "Bearer decider-key"}
+    (waiting,) = (await harness.http.get("/v1/approvals", headers=root)).json()["approvals"]
+    body = {"decision": "approve", "arguments": {"what": "less"}}
+    await harness.http.post(f"/v1/approvals/{waiting['id']}", json=body, headers=root)
+    given = [decision(first["output"][0], approve=True)]
+    second = await post(harness, "alice-key", input=given, previous_response_id=first["id"])
+    (item, _) = second["output"]
+    assert (item["arguments"], item["ran"], item["output"].split("\n")[0]) == (
+        ASK.arguments,
+        '{"what":"less"}',
+        "less is done",
+    )
+    (said,) = told(harness)
+    assert said.startswith("less is done")
+    assert "a person has changed the arguments" in said
+    assert harness.board.log == ["did less"]
+
+
 @pytest.mark.requirement("C-9-approval-item", "C-9-items")
 async def test_calls_beside_one_that_must_be_approved_run(harness: Harness) -> None:
     harness.backend.plays(calls(Call("add", '{"a": 1, "b": 2}', "call_add"), ASK), says("3, and it is done."))

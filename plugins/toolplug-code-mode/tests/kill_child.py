@@ -59,6 +59,18 @@ class Shop(FunctionProvider):
         return await self.order(item)
 
 
+def remember(n: int, ticket: str) -> None:
+    """Keep the ticket of a script, as a caller has it that outlives the host: it gets the end of its run, once told."""
+    (FOLDER / "ticket.new").write_text(f"{n} {ticket}")
+    (FOLDER / "ticket.new").replace(FOLDER / "ticket")
+
+
+def recall(n: int) -> str | None:
+    """Return the ticket of a script that was interrupted; None for one that begins."""
+    kept = (FOLDER / "ticket").read_text().split() if (FOLDER / "ticket").exists() else []
+    return kept[1] if kept[:1] == [str(n)] else None
+
+
 async def run_scripts(first: int) -> None:
     """Run scripts, each until it has ended, and write what became of it."""
     config = {
@@ -74,13 +86,14 @@ async def run_scripts(first: int) -> None:
         print("open", flush=True)
         tools = host.executor_for(ADA)
         for n in range(first, 1_000_000):
-            ticket = None
+            ticket = recall(n)
             while True:
                 result = await tools.call("run_code", {"code": CODE.format(n=n)}, CallContext(ADA, approval=ticket))
                 asked = result.metadata.get("approval")
                 if not isinstance(asked, dict):
                     break
                 ticket = str(asked["id"])
+                remember(n, ticket)
                 with suppress(ApiError):  # one that was killed has decided already
                     await host.approvals.decide(ticket, "approve", BEA)
             print(json.dumps([n, result.status, result.output]), flush=True)

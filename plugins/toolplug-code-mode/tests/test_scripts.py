@@ -83,9 +83,9 @@ async def test_a_call_of_a_script_is_a_call_as_any_other(serve: Serve) -> None:
             self.seen.append((call.name, result.status.value, context.agent))
 
         @tool(read_only=True)
-        async def left(self, context: CallContext) -> float:
-            """Say how many seconds the caller still waits."""
-            return (context.deadline or 0.0) - asyncio.get_running_loop().time()
+        async def hurried(self, context: CallContext) -> bool:
+            """Say whether the caller waits for a time only."""
+            return context.deadline is not None
 
     shop = Watched()
     toolsets = {key: {"from": f"provider:{key}", "prefix": key} for key in ("shop", "code")}
@@ -99,18 +99,18 @@ async def attempt(call):
     except RuntimeError as error:
         return str(error)
 refused = await attempt(shop__price(item="gold"))
-[refused, await shop__left(), [await attempt(shop__who()) for _ in range(3)]]
+[refused, await shop__hurried(), [await attempt(shop__who()) for _ in range(3)]]
 """
-        deadline = asyncio.get_running_loop().time() + 9.0
+        deadline = asyncio.get_running_loop().time() + 60.0
         context = CallContext(ADA, agent="clerk", deadline=deadline)
         result: Any = await opened.host.executor_for(ADA, agent="clerk").call("code.run_code", {"code": code}, context)
         assert not result.is_error, result.output
-        vetoed, left, who = result.structured["result"]
+        vetoed, hurried, who = result.structured["result"]
         assert "not for sale" in vetoed
-        assert 0.0 < left <= 9.0
+        assert hurried
         assert who[:2] == [["ada", "clerk", None]] * 2
         assert who[2].startswith("limited: ")
-        called = ["price", "left", "who", "who", "who", "run_code"]
+        called = ["price", "hurried", "who", "who", "who", "run_code"]
         statuses = ["denied", "success", "success", "success", "limited", "success"]
         assert shop.seen == [(name, status, "clerk") for name, status in zip(called, statuses, strict=True)]
         app = ASGITransport(app=create_app(opened.host))

@@ -93,24 +93,18 @@ arguments, calls = json.load(sys.stdin)
 
 async def main():
     me = Principal(subject="a", scopes=frozenset({"tools:call"}))
-    found, plugins = {}, list(arguments)
-    # A few at a time: all together take longer to import on a busy machine than a start may.
-    for some in (plugins[start : start + 5] for start in range(0, len(plugins), 5)):
-        providers = {}
-        for plugin in some:
-            given = {key: url if value == "SERVER" else value for key, value in arguments[plugin].items()}
-            providers[plugin.replace("-", "_")] = {
-                "enabled": True, "required": False, "type": "llm", "plugin": plugin, "arguments": given}
-        async with open_host({"store": "memory://", "providers": providers}) as host:
-            records = {record.key: record for record in host.records()}
-            executor = host.executor_for(me)
-            for plugin in some:
-                record = records[plugin.replace("-", "_")]
-                found[plugin] = [record.state, list(record.tools), record.reason, None]
-                if calls.get(plugin):
-                    name, given, _ = calls[plugin]
-                    result = await executor.call(name, **given)
-                    found[plugin][3] = [result.status, result.output]
+    found = {}
+    # A host for each: on a busy machine all of them together take longer to import than a start may.
+    for plugin, given in arguments.items():
+        given = {key: url if value == "SERVER" else value for key, value in given.items()}
+        entry = {"enabled": True, "required": False, "type": "llm", "plugin": plugin, "arguments": given}
+        async with open_host({"store": "memory://", "providers": {"own": entry}}) as host:
+            record = {record.key: record for record in host.records()}["own"]
+            found[plugin] = [record.state, list(record.tools), record.reason, None]
+            if calls.get(plugin):
+                name, arguments_of_call, _ = calls[plugin]
+                result = await host.executor_for(me).call(name, **arguments_of_call)
+                found[plugin][3] = [result.status, result.output]
     print(json.dumps(found))
 
 asyncio.run(main())

@@ -22,7 +22,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, cast
 
-from toolplug.apart.confinement.bounds import Watch
+from toolplug.apart.confinement.bounds import ProcessWatch
 from toolplug.apart.confinement.confinement import UNCONFINED, Confinement, granted_variables
 from toolplug.apart.confinement.sandbox import NOTHING, Opening, Sandbox
 from toolplug.apart.frames import ANSWER, ASK, BEGUN, PROTOCOL, Frame, FrameReader, FrameRefused, Peer, encode_frame
@@ -98,7 +98,8 @@ class WorkerProcess:
     def __init__(self, target: ProcessTarget, opening: Opening = NOTHING) -> None:
         self.target: ProcessTarget = target
         self._opening = opening
-        self._watch: Watch | None = None
+        self._watch: ProcessWatch | None = None
+        self._output: tuple[asyncio.BaseTransport, OutputLog] | None = None
         self.description: Head = {}
         self.output: bytes = b""
         ours, theirs = socket.socketpair()
@@ -119,12 +120,12 @@ class WorkerProcess:
             environment = {**variables, **granted_variables(confinement.run)}
             start, inner = partial(_start_process, program, descriptors, environment), None
         else:
-            sandbox = confinement.sandbox.opened(self._opening)
+            sandbox = confinement.sandbox.open_with(self._opening)
             confined = _ConfinedStart(sandbox, program, descriptors)
             start, inner = confined.start, confined.read_inner
         if not confinement.watched:
             return start()
-        self._watch = Watch(confinement.bounds, self._opening.writable, _kill_group)
+        self._watch = ProcessWatch(confinement.bounds, self._opening.counted, self._opening.before, _kill_group)
         return self._watch.start(start, inner)
 
     @property
@@ -232,7 +233,8 @@ class WorkerProcess:
         self._socket.setblocking(False)
         await loop.create_connection(lambda: peer, sock=self._socket)
         log.data_received(self.output)
-        await loop.connect_read_pipe(lambda: log, cast("Any", self._process.stdout))
+        pipe, _ = await loop.connect_read_pipe(lambda: log, cast("Any", self._process.stdout))
+        self._output = (pipe, log)
         # The socket may be held by processes that it has forked: they must not keep its end from being seen.
         with suppress(AttributeError, OSError):
             descriptor = os.pidfd_open(self.pid)
@@ -241,6 +243,15 @@ class WorkerProcess:
     def kill(self) -> None:
         """End the process and all of its group at once."""
         self._finish()
+
+    async def end_output(self) -> None:
+        """After its end, wait until nothing of it is left that could print; what is confined ends after bubblewrap."""
+        if self._output is not None:
+            pipe, log = self._output
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_STOP_S):
+                    await log.ended.wait()
+            pipe.close()
 
     async def wait(self, seconds: float) -> bool:
         """Wait until the process has ended by itself, at most so many seconds; return whether it has."""
@@ -365,6 +376,7 @@ class OutputLog(asyncio.Protocol):
     def __init__(self, target: ProcessTarget) -> None:
         self._log = logging.getLogger(f"toolplug.providers.{target.key}")
         self._masked = target.masked
+        self.ended: asyncio.Event = asyncio.Event()
         self._rest = b""
         self._second = 0
         self._lines = 0
@@ -379,6 +391,7 @@ class OutputLog(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Log the line that was not ended."""
+        self.ended.set()
         rest, self._rest = self._rest, b""
         if rest:
             self.write(logging.INFO, rest.decode("utf-8", "replace"))

@@ -167,6 +167,7 @@ class ApartProvider(FunctionProvider):
             await process.wait(_CLOSE_S - CLOSE_PROCESS_S)
             connection.fail("closed")
         process.kill()
+        await process.end_output()
         await self._access.aclose()
         await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -249,6 +250,7 @@ class ApartProvider(FunctionProvider):
             await process.wait(0.2)
             self.restarting = f"its process {process.exit_reason}" if not process.alive else self.restarting
             process.kill()
+            await process.end_output()
         self._metrics.restart()
         while True:
             await asyncio.sleep(self._pause())

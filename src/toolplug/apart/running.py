@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import inspect
+import logging
 import mmap
+import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -51,6 +54,13 @@ NOT_APART = frozenset(
     )
 )
 """Hooks that need the host's process: what they return is called there, or before a provider is started."""
+NO_NETWORK = (
+    "a call found no network: run.network grants hosts, and they are reached through the proxy that HTTPS_PROXY names"
+)
+"""Said where a client ignores the variables of the proxy, or nothing is granted."""
+_UNREACHABLE = (errno.ENETUNREACH, errno.EHOSTUNREACH)
+_MAX_CAUSES = 10
+_LOG = logging.getLogger("toolplug.apart")
 _NOTICE = 256
 """Bytes of the notice that a result was cut, at most."""
 _NO_LIMIT_S = 10_000_000.0
@@ -74,10 +84,17 @@ class RunningProvider(Peer):
     """
 
     def __init__(
-        self, entry: ProviderEntry, build: Callable[[], FunctionProvider], max_frame: int, page: mmap.mmap
+        self,
+        entry: ProviderEntry,
+        build: Callable[[], FunctionProvider],
+        max_frame: int,
+        page: mmap.mmap,
+        *,
+        confined: bool = False,
     ) -> None:
         super().__init__(max_frame)
         self._page = page
+        self._confined = confined
         self.ended: asyncio.Event = asyncio.Event()
         self.closed: bool = False
         self._entry = entry
@@ -233,6 +250,8 @@ class RunningProvider(Peer):
         self._blocking -= blocking
         error = started.running.error
         if error is not None:
+            if self._confined and lacks_network(error):
+                _LOG.warning("%s", NO_NETWORK)
             result = error_result(call, error, plan, context)
         else:
             result = success_result(call, started.running.value, plan, context)
@@ -357,6 +376,15 @@ class RunningProvider(Peer):
         while True:
             await asyncio.sleep(PUSH_IDLE_S)
             await self._push()
+
+
+def lacks_network(error: BaseException | None) -> bool:
+    """Return whether an error is that of a process without a network, also behind those of a client."""
+    for _ in range(_MAX_CAUSES):
+        if isinstance(error, socket.gaierror) or (isinstance(error, OSError) and error.errno in _UNREACHABLE):
+            return True
+        error = None if error is None else error.__cause__ or error.__context__
+    return False
 
 
 def _left(context: CallContext, now: float) -> float:

@@ -68,7 +68,8 @@ def main(descriptor: int, page_descriptor: int) -> None:
         _leave(0)
     ours.setblocking(False)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(ours, entry, loaded, int(hello["max_result_bytes"]) + FRAME_SLACK, log, page))
+        longest = int(hello["max_result_bytes"]) + FRAME_SLACK
+        runner.run(_serve(ours, entry, loaded, longest, log, page, confined=hello["confined"]))
         _leave(0)
 
 
@@ -111,7 +112,14 @@ class _HostLog(logging.Handler):
 
 
 async def _serve(
-    ours: socket.socket, entry: ProviderEntry, loaded: ProviderType, max_frame: int, log: _HostLog, page: mmap.mmap
+    ours: socket.socket,
+    entry: ProviderEntry,
+    loaded: ProviderType,
+    max_frame: int,
+    log: _HostLog,
+    page: mmap.mmap,
+    *,
+    confined: bool,
 ) -> None:
     loop = asyncio.get_running_loop()
 
@@ -120,7 +128,7 @@ async def _serve(
         refuse_hooks(entry, provider)
         return provider
 
-    running = RunningProvider(entry, build, max_frame, page)
+    running = RunningProvider(entry, build, max_frame, page, confined=confined)
     await loop.create_connection(lambda: running, sock=ours)
     log.peer = running
     await running.ended.wait()

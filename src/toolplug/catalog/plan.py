@@ -275,11 +275,10 @@ NO_HOOKS: HookSource = _NoHooks()
 
 
 class ApprovalClaim(Protocol):
-    """The right to make one approved call.
+    """The right to make one approved call. Its methods never raise.
 
     `arguments` are what runs in place of those of the call, None for those; `metadata` becomes part of the result's.
-    `ticket` is the approval that this call uses up, None for none. `goes_on`: that of a call that the tool itself has
-    made, for which it has waited under the same right; None for a call that begins.
+    `ticket` is the approval that this call uses up, None for none; `goes_on` that for which the tool has waited, if so.
     """
 
     @property
@@ -292,17 +291,14 @@ class ApprovalClaim(Protocol):
     def metadata(self) -> Mapping[str, object]: ...
 
     async def release(self, waits: Mapping[str, object] = EMPTY) -> None:
-        """Return the right if the provider was not reached, or if the tool itself waits for an approval. Never raises.
-
-        `waits` is that approval, as the result has it: the right holds until it expires, as the call is repeated.
-        """
+        """Return the right if no provider was reached, or until the end of `waits`, which the tool waits for."""
 
     async def end(self) -> None:
-        """Let no other call go on under this right, as the tool has done its work. Never raises."""
+        """Let no other call go on under this right."""
 
 
 class Approval(Protocol):
-    """Approval of calls by a person."""
+    """Approval of calls by a person; `claim_at_once` is not for calls that name one, nor where a plugin wants one."""
 
     async def claim(
         self, plan: Plan, call: ToolCall, context: CallContext, why: str | None = None
@@ -311,10 +307,7 @@ class Approval(Protocol):
         ...
 
     def claim_at_once(self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext) -> ApprovalClaim | None:
-        """Return the right to make this call where nothing must be awaited for it; None to `claim` it.
-
-        `inner` has its decoded arguments. Not for calls that name an approval, nor where a plugin wants one.
-        """
+        """Return the right to make a call where nothing is awaited for it, None to `claim` it; `inner` is decoded."""
         ...
 
 

@@ -10,7 +10,7 @@ import typer
 
 from toolplug.catalog.text import pluralize
 from toolplug.cli.event_loop import async_command, enter_host
-from toolplug.cli.options import ConfigOption, JsonOption, config_file, operator
+from toolplug.cli.options import ConfigOption, JsonOption, LockedOption, config_file, operator
 from toolplug.cli.output import echo, print_json, print_problems, problem_fields
 from toolplug.cli.progress import progress
 from toolplug.config.composer import MAX_PROBLEMS
@@ -32,10 +32,7 @@ async def check(
     start: Annotated[
         bool, typer.Option("--start", help="Start and close the enabled providers, to check their tools as well.")
     ] = False,
-    locked: Annotated[
-        bool,
-        typer.Option("--locked", help="Refuse packages that are not as toolplug.lock has them; tools with --start."),
-    ] = False,
+    locked: LockedOption = False,
     as_json: JsonOption = False,
 ) -> int:
     """Read the configuration and report every problem at once, with file, line and column.

@@ -20,7 +20,7 @@ from toolplug.errors import Problem, ToolplugError
 PANELS: Mapping[str, tuple[str, ...]] = {
     "Write": ("init", "new-provider", "env", "lock", "bundle", "keys", "key", "schema", "dashboard"),
     "Run": ("serve", "dev", "worker", "call", "chat", "eval", "discover", "connect"),
-    "Look": ("providers", "doctor", "check", "tools", "explain", "why", "diff", "sessions"),
+    "Look": ("providers", "plugins", "doctor", "check", "tools", "explain", "why", "diff", "sessions"),
     "Decide": ("approvals", "grants", "connections", "agents", "toolsets", "notes"),
 }
 """The groups of the help, and the commands of each in their order, those of parts included."""

@@ -28,6 +28,7 @@ FILES = {
     "pyproject.toml": "pyproject.toml",
     "README.md": "README.md",
     "LICENSE": "LICENSE",
+    "ci.yml": ".github/workflows/ci.yml",
     "package.py": "src/toolplug_$name/__init__.py",
     "provider.py": "src/toolplug_$name/provider.py",
     "permissions.toml": "src/toolplug_$name/toolplug_permissions.toml",

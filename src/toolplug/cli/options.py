@@ -34,6 +34,9 @@ ConfigOption: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+LockedOption = Annotated[bool, typer.Option("--locked", help="Refuse what is not as toolplug.lock has it.")]
+"""Whether packages and tools are compared with the lock that is next to the configuration."""
+
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, problems included.")]
 LogFormatOption: TypeAlias = Annotated[
     Literal["text", "json"] | None,

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from toolplug.cli.logs import log_service
-from toolplug.cli.options import ConfigOption, JsonOption, LogFormatOption, config_file, missing_package
+from toolplug.cli.options import ConfigOption, JsonOption, LockedOption, LogFormatOption, config_file, missing_package
 from toolplug.host.file.part_sections import built_in
 
 app: typer.Typer = typer.Typer()
@@ -77,9 +77,7 @@ def serve(
         bool,
         typer.Option("--console/--no-console", help="On loopback without `auth`: serve the console by default."),
     ] = True,
-    locked: Annotated[
-        bool, typer.Option("--locked", help="Refuse packages and tools that are not as toolplug.lock has them.")
-    ] = False,
+    locked: LockedOption = False,
     opens: Annotated[bool, typer.Option("--open", help="Open the console in a browser.")] = False,
     log_format: LogFormatOption = None,
     worker: Annotated[str | None, typer.Option("--worker", hidden=True)] = None,

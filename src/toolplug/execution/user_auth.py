@@ -47,11 +47,28 @@ class UserOAuth(FileMapping):
     ] = None
 
 
+class TokenExchange(FileMapping):
+    """The caller's own JWT is exchanged for a token of the server (RFC 8693)."""
+
+    endpoint: Annotated[
+        str,
+        Field(pattern="^https?://", description="that of the issuer for tokens; the caller's JWT is sent there alone"),
+    ]
+    audience: Annotated[str | None, Field(description="the server as the issuer knows it")] = None
+    client_id: Annotated[str, Field(min_length=1)]
+    client_secret: Annotated[SecretStr | None, Field(description="best as ${NAME}")] = None
+    scopes: Annotated[tuple[str, ...], Field(strict=False, description="to ask for; none: the issuer's default")] = ()
+
+
 class UserAuth(FileMapping):
     """How the credential of the caller itself is found for a system behind tools, and the header that it goes into."""
 
     oauth: Annotated[
         UserOAuth | None, Field(description="the caller signs in there, by a link that its call gives")
+    ] = None
+    exchange: Annotated[
+        TokenExchange | None,
+        Field(description="the caller's JWT is exchanged for a token of the server; needs auth.jwt"),
     ] = None
     source: Annotated[
         str | None,
@@ -73,8 +90,8 @@ class UserAuth(FileMapping):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        if (self.oauth is None) == (self.source is None):
-            raise PydanticCustomError("one_kind", "must have exactly one of oauth and from: credential:NAME")
+        if sum(each is not None for each in (self.oauth, self.exchange, self.source)) != 1:
+            raise PydanticCustomError("one_kind", "must have exactly one of oauth, exchange and from: credential:NAME")
         if self.source is None and (self.header or self.format):
             raise PydanticCustomError(
                 "of_from", "header and format are for from; a token goes as Authorization: Bearer"

@@ -62,7 +62,7 @@ def _installed_module(name: str) -> ModuleType:
         raise InvalidDefinition(f"importing {name} raised ModuleNotFoundError: {error}; {fix}") from error
     # `SystemExit` too: a module that ends the process is a broken module, and others go on.
     except BaseException as error:
-        raise _broken(name, error, "update or remove its package") from error
+        raise _refuse_import(name, error, "update or remove its package") from error
 
 
 def _file_module(path: Path, shown: str) -> ModuleType:
@@ -88,11 +88,11 @@ def _file_module(path: Path, shown: str) -> ModuleType:
             spec.loader.exec_module(module)
         except BaseException as error:
             del sys.modules[name]
-            raise _broken(shown, error, "fix the file") from error
+            raise _refuse_import(shown, error, "fix the file") from error
         return module
 
 
-def _broken(name: str, error: BaseException, fix: str) -> InvalidDefinition:
+def _refuse_import(name: str, error: BaseException, fix: str) -> InvalidDefinition:
     text = " ".join(str(error).split())
     said = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return InvalidDefinition(f"importing {name} raised {said}; {fix}")

@@ -18,6 +18,7 @@ from toolplug.host.explain import Explainer, Explanation
 from toolplug.host.file.packages import only_installed
 from toolplug.host.file.settings import HostSettings
 from toolplug.host.file.tool_servers import ToolServers
+from toolplug.host.file.user_auth_entries import list_user_auth
 from toolplug.host.keys.decision_key import DecisionKey
 from toolplug.host.opening.parts import Parts
 from toolplug.host.operations import Operations
@@ -180,6 +181,12 @@ class EnteredHost:
     def reach(self, principal: Principal) -> AgentReach | None:
         """Return what the agents of this principal can reach; None if its credential names no agents."""
         return reach_of(self._require_entered().toolsets.tools, principal)
+
+    @property
+    def user_auth_keys(self) -> tuple[str, ...]:
+        """The keys of the entries with `user_auth`, of which each caller acts as itself."""
+        current = self._require_entered().configuration
+        return tuple(list_user_auth(current.providers, current.servers))
 
     @property
     def wrong_servers(self) -> tuple[Problem, ...]:

@@ -189,11 +189,11 @@ def _code(status: int) -> str:
 _CODES: Mapping[int, str] = {
     400: "invalid_agent invalid_request missing_tool_output unknown_call_id unmatched_stub",
     404: """
-        approval_not_found grant_not_found item_not_found no_toolset_equipped note_not_found previous_response_not_found
-        request_not_found response_not_found server_not_found toolset_not_found
+        approval_not_found connection_not_found grant_not_found item_not_found no_toolset_equipped note_not_found
+        previous_response_not_found request_not_found response_not_found server_not_found toolset_not_found
     """,
     409: """
-        already_answered approval_decided in_file not_background not_registered prefix_taken server_disabled
+        already_answered approval_decided in_file no_link not_background not_registered prefix_taken server_disabled
         server_exists tool_exists tool_not_found tool_not_quarantined toolset_exists
     """,
     403: "grant_not_allowed insufficient_scope own_call",

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.metadata import Distribution
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from toolplug.errors import ToolplugError
@@ -60,7 +60,7 @@ class PackageFiles:
         return total.hexdigest()
 
 
-class _Found(NamedTuple):
+class _FolderContent(NamedTuple):
     files: dict[str, str]
     """Path below the root → path to open."""
     compiled: list[str]
@@ -78,7 +78,7 @@ def read_record(distribution: Distribution) -> Mapping[str, str] | None:
 def hash_installed(root: Path, record: Mapping[str, str], others: ForeignFiles) -> PackageFiles:
     """Hash the files that RECORD lists, and those next to them. Raises `FilesUnreadable`."""
     listed = {path for path in record if _counts(path)}
-    found = _Found({path: os.path.join(root, path) for path in listed if "/" not in path}, [])
+    found = _FolderContent({path: os.path.join(root, path) for path in listed if "/" not in path}, [])
     for folder, deep in _folders(root, listed):
         _walk(os.path.join(root, folder), folder, found, deep=deep)
     found.compiled.extend(_compiled_beside(root, [path for path in listed if "/" not in path]))
@@ -105,7 +105,7 @@ def hash_folders(places: Iterable[Path], metadata: Mapping[str, str]) -> Package
     """
     digests, compiled, tops, root = dict(metadata), list[str](), list[str](), Path()
     for place in places:
-        root, found = place.parent, _Found({}, [])
+        root, found = place.parent, _FolderContent({}, [])
         tops.append(place.name.partition(".")[0])
         if place.is_dir():
             _walk(str(place), place.name, found, deep=True)
@@ -187,7 +187,7 @@ def _folders(root: Path, listed: set[str]) -> Iterator[tuple[str, bool]]:
     for folder in sorted({path.rpartition("/")[0] for path in listed if not path.startswith("..")} - {""}):
         if any(folder == each or folder.startswith(f"{each}/") for each in own):
             continue
-        parts = folder.split("/")
+        parts = PurePosixPath(folder).parts
         tops = ["/".join(parts[:length]) for length in range(1, len(parts) + 1)]
         whole = next((each for each in tops if f"{each}/__init__.py" in listed or each.endswith(".dist-info")), None)
         if whole is None:
@@ -205,7 +205,7 @@ def _compiled_beside(root: Path, modules: Sequence[str]) -> Iterator[str]:
         yield from (f"{COMPILED}/{name}" for name in os.listdir(folder) if name.partition(".")[0] in names)
 
 
-def _walk(folder: str, below: str, found: _Found, *, deep: bool) -> None:
+def _walk(folder: str, below: str, found: _FolderContent, *, deep: bool) -> None:
     """Add the files of a folder, and of all below it if `deep`; a link to a folder is one file."""
     try:
         entries = list(os.scandir(folder))

@@ -36,7 +36,7 @@ def make_lock(configuration: Configuration, folder: Path, provider_tools: Tools,
     for key, (entry, kind) in configuration.providers.loaded.items():
         found, python = kind.installed, name_python(entry.python, folder)
         own: list[PackageNow] = []
-        if found.file is None:
+        if found.file is None and not entry.dialled:
             own = packages_of(known, python, entry.python).closure(found.distribution)
             packages |= {each.locked.key: each for each in own}
         locked = LockedProvider(

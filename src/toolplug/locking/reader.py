@@ -25,7 +25,7 @@ _COMPILED = Path(".toolplug") / "compiled.json"
 
 def lock_of(source: Source) -> Path:
     """Return the lock of a configuration: next to its file, or in the working directory."""
-    return (Path() if isinstance(source, Mapping) else Path(source).absolute().parent) / LOCK_FILE
+    return (Path() if isinstance(source, Mapping) else Path(source).parent) / LOCK_FILE
 
 
 def read_locked(source: Source, environ: Mapping[str, str], installed: Installed, coded: Coded) -> Configuration:
@@ -92,6 +92,8 @@ class LockCheck:
         if found.file is not None:
             digest = hashlib.sha256(found.code).hexdigest()
             return [] if digest == locked.digest else [f"{found.type} has changed"]
+        if entry.dialled:
+            return []  # the package is where the worker is; its tools are compared
         packages = packages_of(self._packages, python, entry.python)
         own = packages.closure(found.distribution)
         lines: list[str] = []

@@ -121,7 +121,7 @@ def host_path() -> SearchPath:
 def path_of(python: str) -> SearchPath:
     """Return the search path of an interpreter with an environment of its own. Raises `ProviderError`."""
     found = read_environment(python)
-    path = [*found.standard, *found.folders, *_linked(found.folders)]
+    path = [*found.standard, *found.folders, *_read_links(found.folders)]
     return SearchPath(
         python=python,
         version=found.version,
@@ -147,7 +147,7 @@ def _with_distributions(path: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _linked(folders: Iterable[str]) -> Iterator[str]:
+def _read_links(folders: Iterable[str]) -> Iterator[str]:
     """Yield the folders that `.pth` files add to the path of an environment, as those of editable distributions."""
     for folder in folders:
         for name in _names(folder):

@@ -61,7 +61,7 @@ class VerifiedCompiled:
         part = self._file.with_name(f"{self._file.name}.part")
         with suppress(OSError):
             self._file.parent.mkdir(mode=0o700, exist_ok=True)
-            part.write_text(json.dumps(self._right), "utf-8")
+            part.write_text(json.dumps(self._right), "utf-8", newline="\n")
             part.replace(self._file)
             self._changed = False
 

@@ -47,7 +47,7 @@ class Note(NamedTuple):
 
 
 quick_note: Callable[[type[Note], tuple[object, ...]], Note] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-"""Makes a note of all its fields in half the time: every call makes one."""
+"""Makes a note of all its fields in less than half the time (0.2 for 0.5 µs): every call makes one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

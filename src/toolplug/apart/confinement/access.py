@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+from toolplug.apart.confinement.bounds import MAX_FILES, measure_disk
 from toolplug.apart.confinement.confinement import Confinement
 from toolplug.apart.confinement.file_grants import OpenedFile, open_grants
 from toolplug.apart.confinement.network import NetworkProxy
 from toolplug.apart.confinement.sandbox import Opening
 from toolplug.net.egress import Egress
+from toolplug.runtime.threads import in_own_thread
 
 
 class Access:
@@ -26,13 +30,21 @@ class Access:
         """Open all of it. Raises `InvalidDefinition` for a file that is gone."""
         confinement = self._confinement
         if confinement.sandbox is None:
-            return Opening(state_dir=_absolute(state_dir))
+            own = _absolute(state_dir)
+            return Opening(state_dir=own, counted=(own,))
         self._files = open_grants(confinement.files)
         if confinement.run.network:
             self._proxy = NetworkProxy(confinement.run.network, egress, self._log)
             await self._proxy.start()
         proxy = None if self._proxy is None else self._proxy.path
-        return Opening(self._files, _absolute(state_dir), proxy)
+        own, written = _absolute(state_dir), [Path(each.grant.path) for each in self._files if each.grant.writable]
+        before = await in_own_thread(partial(measure_disk, written))
+        if before is None:
+            self._log(
+                logging.WARNING, f"what it writes to granted folders is not counted: they have over {MAX_FILES} files"
+            )
+            return Opening(self._files, own, proxy, (own,))
+        return Opening(self._files, own, proxy, (own, *written), before)
 
     async def aclose(self) -> None:
         """Let go of all of it."""

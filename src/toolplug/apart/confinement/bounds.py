@@ -23,7 +23,7 @@ PROCESSES = 128
 DESCRIPTORS = 256
 """Open files of each process; a system gives 1,024."""
 DISK = 256 * _MIB
-"""Bytes that it may write: `site.state_dir` and granted folders grow by so much, and /tmp, which is memory, has it."""
+"""Bytes that `site.state_dir` holds and granted folders grow by since the start; /tmp, which is memory, has it, too."""
 WATCH_S = 0.2
 """Seconds between two counts. One takes 0.1 ms; what forks as fast as it can has 500 processes in that time."""
 _DISK_EVERY = 5
@@ -129,20 +129,20 @@ def measure_disk(folders: Sequence[Path]) -> int | None:
     return total
 
 
-class Watch:
+class ProcessWatch:
     """Starts a process in a thread that stays as long as the process, and ends it when it exceeds a bound.
 
     The thread stays since the kernel ends what bubblewrap runs when the thread that started it ends. `exceeded` says
-    what was too much, `counts_files` whether its folders have few enough files to be counted.
+    what was too much. `before` are the bytes in the folders that are not of the provider's making.
     """
 
     def __init__(
-        self, bounds: Bounds, folders: Sequence[Path], kill: Callable[[subprocess.Popen[bytes]], None]
+        self, bounds: Bounds, folders: Sequence[Path], before: int, kill: Callable[[subprocess.Popen[bytes]], None]
     ) -> None:
         self.exceeded: str = ""
-        self.counts_files: bool = True
         self._bounds = bounds
         self._folders = folders
+        self._before = before
         self._kill = kill
         self._started = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
@@ -170,19 +170,16 @@ class Watch:
         if inner is not None:
             found = inner()
             processes, worker = Path(f"/proc/{found}/root/proc"), None
-        before = measure_disk(self._folders)
-        self.counts_files = before is not None
         for count in itertools.count(1):
             with suppress(subprocess.TimeoutExpired):
                 process.wait(WATCH_S)
                 return
-            files = before is not None and count % _DISK_EVERY == 0
-            exceeded = self._exceeded(processes, worker, before if files else None)
+            exceeded = self._find_exceeded(processes, worker, files=count % _DISK_EVERY == 0)
             if exceeded and not self.exceeded:
                 self.exceeded = exceeded
                 self._kill(process)
 
-    def _exceeded(self, processes: Path, worker: int | None, before: int | None) -> str:
+    def _find_exceeded(self, processes: Path, worker: int | None, *, files: bool) -> str:
         bounds = self._bounds
         try:
             # Until its own /proc is there, it is the host's.
@@ -195,10 +192,10 @@ class Watch:
             return f"it has more than {bounds.processes} processes and threads"
         if bounds.memory is not None and use.memory > bounds.memory:
             return f"its processes hold more than {format_size(bounds.memory)} of memory"
-        if before is not None and bounds.disk is not None:
+        if files and bounds.disk is not None:
             written = measure_disk(self._folders)
             if written is None:
-                return f"it has written more than {MAX_FILES} files"
-            if written - before > bounds.disk:
+                return f"its folders have more than {MAX_FILES} files"
+            if written - self._before > bounds.disk:
                 return f"it has written more than {format_size(bounds.disk)}"
         return ""

@@ -10,7 +10,7 @@ from pathlib import Path
 from toolplug.apart.confinement.bounds import NO_BOUNDS, Bounds
 from toolplug.apart.confinement.file_grants import FileGrant, list_grants
 from toolplug.apart.confinement.interpreter import environment_parts
-from toolplug.apart.confinement.refusals import Refusal
+from toolplug.apart.confinement.refusals import ConfinementRefusal
 from toolplug.apart.confinement.sandbox import Sandbox, find_bubblewrap
 from toolplug.apart.permissions import Permissions
 from toolplug.config.run_settings import HOST_HOOKS, IN_PROCESS, RunSettings
@@ -29,7 +29,7 @@ class Confinement:
     bounds: Bounds = NO_BOUNDS
     files: Sequence[FileGrant] = ()
     sandbox: Sandbox | None = None
-    refusal: Refusal | None = None
+    refusal: ConfinementRefusal | None = None
     asked: Permissions | None = None
 
     @property
@@ -115,7 +115,7 @@ def confine(
         return Confinement(run=run, bounds=bounds, asked=asked)
     files = list_grants(run.files or (), config_dir)
     found = find_bubblewrap()
-    if isinstance(found, Refusal):
+    if isinstance(found, ConfinementRefusal):
         return Confinement(run=run, bounds=bounds, files=files, refusal=found, asked=asked)
     sandbox = Sandbox(
         bubblewrap=found,

@@ -42,14 +42,14 @@ _MAX_ENTRIES = 1_000
 _MODULES = (".py", ".so", ".dist-info", ".egg-info", ".pth")
 
 
-class Part(NamedTuple):
+class EnvironmentPart(NamedTuple):
     """A link to `target`, or a file or folder that is read at its own path."""
 
     path: str
     target: str | None = None
 
 
-def environment_parts(python: str, modules: Iterable[str] = (), extra: Iterable[Path] = ()) -> list[Part]:
+def environment_parts(python: str, modules: Iterable[str] = (), extra: Iterable[Path] = ()) -> list[EnvironmentPart]:
     """Return what a process of this interpreter needs to import these modules; outer folders first.
 
     Of a folder on its path that is no part of an installation, as one of a working copy, only modules and packages are
@@ -73,7 +73,7 @@ def environment_parts(python: str, modules: Iterable[str] = (), extra: Iterable[
     found = sorted(parts.items(), key=lambda part: part[0].count("/"))
     inside = tuple(f"{each}/" for each, target in found if target is None)
     return [
-        Part(each, target)
+        EnvironmentPart(each, target)
         for each, target in found
         # A link in a folder that is a part is there already.
         if not each.startswith(tuple(folder for folder in inside if folder != f"{each}/"))

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from toolplug.apart.confinement.bounds import DISK, Bounds
 from toolplug.apart.confinement.file_grants import OpenedFile
-from toolplug.apart.confinement.interpreter import Part
-from toolplug.apart.confinement.refusals import Refusal, explain
+from toolplug.apart.confinement.interpreter import EnvironmentPart
+from toolplug.apart.confinement.refusals import ConfinementRefusal, explain
 from toolplug.apart.confinement.system_calls import filter_program, has_filter
 
 PROXY_SOCKET = "/run/toolplug/network"
@@ -39,23 +39,22 @@ _PROBE_S = 30.0
 
 
 class Opening(NamedTuple):
-    """What a process has beside its environment: granted files, its own folder, and the socket of the proxy."""
+    """What a process has beside its environment: granted files, its own folder, and the socket of the proxy.
+
+    `counted` are the folders whose files count against its bound of disk, and `before` the bytes that were in them.
+    """
 
     files: Sequence[OpenedFile] = ()
     state_dir: Path | None = None
     proxy: Path | None = None
-
-    @property
-    def writable(self) -> list[Path]:
-        """What it may write to and the host counts."""
-        granted = [Path(each.grant.path) for each in self.files if each.grant.writable]
-        return granted if self.state_dir is None else [self.state_dir, *granted]
+    counted: Sequence[Path] = ()
+    before: int = 0
 
 
 NOTHING: Opening = Opening()
 
 
-class Command(NamedTuple):
+class SandboxCommand(NamedTuple):
     """A command with the descriptors that it is to inherit beside those of its program; `told` says its inner id."""
 
     words: list[str]
@@ -68,17 +67,17 @@ class Sandbox:
     """How the processes of one provider are confined. `environment` are the variables that it was granted."""
 
     bubblewrap: str
-    parts: Sequence[Part]
+    parts: Sequence[EnvironmentPart]
     environment: Mapping[str, str]
     bounds: Bounds
     opening: Opening = NOTHING
 
-    def opened(self, opening: Opening) -> Sandbox:
+    def open_with(self, opening: Opening) -> Sandbox:
         """Return the same with what was granted."""
         return replace(self, opening=opening)
 
     @contextmanager
-    def wrap(self, program: Sequence[str]) -> Generator[Command]:
+    def wrap(self, program: Sequence[str]) -> Generator[SandboxCommand]:
         """Give the command that runs a program confined; its descriptors are closed afterwards.
 
         The arguments go through a descriptor: the process can read the command line of bubblewrap.
@@ -103,9 +102,9 @@ class Sandbox:
             words = [*self._words(files), "--seccomp", str(program_filter), "--info-fd", str(telling)]
             arguments = put(b"".join(os.fsencode(word) + b"\0" for word in words))
             descriptors = (arguments, telling, program_filter, *files.values())
-            yield Command([self.bubblewrap, "--args", str(arguments), "--", *program], descriptors, told)
+            yield SandboxCommand([self.bubblewrap, "--args", str(arguments), "--", *program], descriptors, told)
 
-    def probe(self, python: str) -> Refusal | None:
+    def probe(self, python: str) -> ConfinementRefusal | None:
         """Run an interpreter in it without any code of others; return why that cannot be done here, or None."""
         with self.wrap([python, "-I", "-S", "-c", ""]) as command:
             try:
@@ -162,13 +161,15 @@ class Sandbox:
         return {**its, **self.environment}
 
 
-def find_bubblewrap() -> str | Refusal:
+def find_bubblewrap() -> str | ConfinementRefusal:
     """Return the path of bubblewrap, or why nothing can be confined here."""
     if not sys.platform.startswith("linux"):
         reason = f"processes are confined on Linux only, and this is {sys.platform}"
-        return Refusal(reason, "run the host on Linux, or in a container")
+        return ConfinementRefusal(reason, "run the host on Linux, or in a container")
     if not has_filter():
         reason = f"there is no filter of system calls for the processor {os.uname().machine}"
-        return Refusal(reason, "run the host on x86_64 or aarch64")
+        return ConfinementRefusal(reason, "run the host on x86_64 or aarch64")
     found = shutil.which("bwrap")
-    return found or Refusal("bubblewrap is not installed: there is no bwrap on the PATH", "apt-get install bubblewrap")
+    return found or ConfinementRefusal(
+        "bubblewrap is not installed: there is no bwrap on the PATH", "apt-get install bubblewrap"
+    )

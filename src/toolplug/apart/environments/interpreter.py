@@ -38,7 +38,7 @@ print(json.dumps([sys.version_info[:3], list(dict.fromkeys(folders)), list(sys.p
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Environment:
+class PythonEnvironment:
     """What an interpreter imports: from `folders`, after the standard library in `standard`.
 
     `version` is that of Python, `tag` the one in the names of its compiled files.
@@ -50,7 +50,7 @@ class Environment:
     standard: tuple[str, ...]
     tag: str
 
-    def installed(self) -> Installed:
+    def find_installed(self) -> Installed:
         """Return the providers that are installed there. Raises `ProviderError` without toolplug."""
         return find_installed(self.folders, running=self.toolplug())
 
@@ -62,7 +62,7 @@ class Environment:
         return found.version
 
 
-def read_environment(python: str) -> Environment:
+def read_environment(python: str) -> PythonEnvironment:
     """Ask an interpreter for its folders. Blocks, at most 20 s. Raises `ProviderError`."""
     try:
         done = subprocess.run(
@@ -83,13 +83,13 @@ def read_environment(python: str) -> Environment:
     shown = ".".join(map(str, version))
     if tuple(version) < _OLDEST:
         raise _error(f"{python} is Python {shown}, and toolplug needs 3.11 or newer")
-    return Environment(python=python, version=shown, folders=tuple(folders), standard=tuple(standard), tag=tag)
+    return PythonEnvironment(python=python, version=shown, folders=tuple(folders), standard=tuple(standard), tag=tag)
 
 
 def find_provider(python: str, type_name: str, key: str) -> InstalledProvider:
     """Return the one package of a type that is installed for an interpreter. Raises `ProviderError`."""
     try:
-        types = read_environment(python).installed().types
+        types = read_environment(python).find_installed().types
     except ProviderError as error:
         fix = f"toolplug env {key}, with `package` in its run"
         raise ProviderError(str(error), state=error.state, fix=fix) from None

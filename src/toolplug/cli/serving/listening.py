@@ -6,7 +6,7 @@ import html
 import socket
 import tempfile
 import webbrowser
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,9 +16,18 @@ from toolplug.http.request_checks import is_loopback
 from toolplug.runtime.threads import in_own_thread
 
 
-def check_reach(address: str, *, has_auth: bool, insecure_no_auth: bool) -> None:
-    """Raise `ConfigError` if anyone on the network could call every tool."""
-    if has_auth or insecure_no_auth or is_local(address):
+def check_reach(address: str, *, has_auth: bool, insecure_no_auth: bool, user_auth: Sequence[str] = ()) -> None:
+    """Raise `ConfigError` if anyone on the network could call every tool.
+
+    `user_auth` are the entries that have one: without `auth` anyone there would act as the one user.
+    """
+    if has_auth or is_local(address):
+        return
+    if user_auth:
+        message = f"{user_auth[0]!r} has user_auth, and without auth everyone at {address!r} is one and the same user"
+        hint = "add auth (toolplug keys new makes a key), or listen on 127.0.0.1"
+        raise ConfigError([Problem(code="auth_required", message=message, path="auth", hint=hint)])
+    if insecure_no_auth:
         return
     message = f"{address!r} is reachable from other machines, and the configuration has no auth"
     hint = "add auth (toolplug keys new makes a key), or say --insecure-no-auth"

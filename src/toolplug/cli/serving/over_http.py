@@ -142,7 +142,9 @@ class Service:
             if isinstance(self._host, WorkerHost):
                 await life.enter_async_context(self._host.answering())
             has_auth = self._host.settings.auth is not None
-            check_reach(address, has_auth=has_auth, insecure_no_auth=insecure_no_auth)
+            check_reach(
+                address, has_auth=has_auth, insecure_no_auth=insecure_no_auth, user_auth=self._host.user_auth_keys
+            )
             listening = life.enter_context(bind(address, port, joins=self._place is not None))
             # `--port 0` has taken a free one, which a restart keeps.
             port = listening.getsockname()[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.util import find_spec
 
 from toolplug.catalog.call import ANONYMOUS
 from toolplug.catalog.text import pluralize
@@ -52,7 +53,7 @@ def start_screen(host: Host, url: str) -> str:
         "providers": _providers(host),
         "MCP servers": ", ".join(f"{view.id} {view.summary}" for view in host.servers.servers(ANONYMOUS.tenant)),
         "tools": f"{url}/v1/tools",
-        "MCP": f"{url}/mcp" if any("/mcp" in part.paths for part in host.parts) else "",
+        "MCP": _mcp(host, url),
         **{part.name: f"{url}{part.address}" for part in parts if part.address},
         "metrics": f"{url}/metrics",
         "API": f"{url}/v1/openapi.json",
@@ -61,6 +62,13 @@ def start_screen(host: Host, url: str) -> str:
     }
     # Names without a colour for their padding, which would be a bar where a theme draws the background.
     return "".join(f"  {paint(name, 'cyan')}{' ' * (12 - len(name))} {text}\n" for name, text in rows.items() if text)
+
+
+def _mcp(host: Host, url: str) -> str:
+    """Return where MCP clients connect, or what has to be installed first: without its SDK the route answers 503."""
+    if not any("/mcp" in part.paths for part in host.parts):
+        return ""
+    return "not installed; pip install 'toolplug[mcp]'" if find_spec("mcp") is None else f"{url}/mcp"
 
 
 def _providers(host: Host) -> str:

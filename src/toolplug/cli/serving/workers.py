@@ -25,6 +25,7 @@ from toolplug.cli.serving.listening import bind, check_reach, url_of
 from toolplug.cli.serving.worker import WorkerPlace
 from toolplug.errors import ConfigError, Problem
 from toolplug.host.file.configuration import NOTHING_CODED, ConfigFiles
+from toolplug.host.file.user_auth_entries import list_user_auth
 from toolplug.host.host import reader_of
 from toolplug.providers.entry_points import find_installed
 
@@ -51,7 +52,8 @@ def serve_with_workers(
         message = "--workers needs Linux, where the kernel spreads connections among processes"
         raise ConfigError([Problem(code="not_available", message=message, hint="run one process")])
     has_auth = configuration.settings.auth is not None
-    check_reach(address, has_auth=has_auth, insecure_no_auth=insecure_no_auth)
+    user_auth = [*list_user_auth(configuration.providers, configuration.servers)]
+    check_reach(address, has_auth=has_auth, insecure_no_auth=insecure_no_auth, user_auth=user_auth)
     with ExitStack() as life:
         port_kept = life.enter_context(bind(address, port))
         # Only now: another server of the same user could join a port that was bound with SO_REUSEPORT, and could bind

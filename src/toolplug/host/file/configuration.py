@@ -41,6 +41,7 @@ from toolplug.host.file.store_entry import ConfiguredStore, read_store
 from toolplug.host.file.tool_servers import NO_ENTRIES, ServerEntries, server_kind
 from toolplug.host.file.tool_servers import SECTION as SERVERS
 from toolplug.host.file.toolset_entries import ToolsetEntries, prefixes_of, unknown_toolsets
+from toolplug.host.file.user_auth_entries import user_auth_problems
 from toolplug.providers.entry import DesiredProvider, ProviderState
 from toolplug.providers.entry_points import Installed
 from toolplug.providers.host_part import HostPart, SectionFacts
@@ -239,6 +240,7 @@ def read_parts(
         parts=parts,
     )
     problems += unknown_toolsets(document, configuration.named_toolsets, coded.prefixes)
+    problems += user_auth_problems(document, settings, providers, servers)
     return configuration
 
 

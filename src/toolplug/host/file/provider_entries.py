@@ -376,7 +376,7 @@ class ProviderEntries:
         found = self.types[key]
         rules = _rules(reserved, problems)
         entry = self._entry(section, found, rules)
-        if not (entry.python or entry.dialled) and is_elsewhere(found):
+        if problems and not (entry.python or entry.dialled) and is_elsewhere(found):
             raise ConfigError(problems)  # its `run` is not valid, so that nobody knows where the type is
         try:
             if entry.python and found.file is None:

@@ -132,7 +132,7 @@ class Approvals:
 
         If the store fails, it stays used, with an error in the log.
         """
-        with _logged("an approval stays used"):
+        with _log_failures("an approval stays used"):
             found = await self._find(ticket_key(tenant, ticket_id))
             if found is None:
                 return
@@ -149,7 +149,7 @@ class Approvals:
 
     async def end(self, tenant: str, ticket_id: str) -> None:
         """Let no call go on under a used ticket whose tool has waited. If the store fails, it ends with the ticket."""
-        with _logged("a used approval still tells how its call ended"):
+        with _log_failures("a used approval still tells how its call ended"):
             found = await self._find(ticket_key(tenant, ticket_id))
             if found is not None and found[0]["state"] == "used":
                 kept, revision = found
@@ -443,7 +443,7 @@ def _claim(approvals: Approvals, ticket: str | None, kept: StoredApproval, goes_
 
 
 @contextmanager
-def _logged(what: str) -> Generator[None]:
+def _log_failures(what: str) -> Generator[None]:
     """Log that the store fails, as nobody could be told of it any more."""
     try:
         yield

@@ -14,10 +14,11 @@ from toolplug.cli.output import print_answer, print_listing
 from toolplug.cli.store import open_shared_store
 from toolplug.errors import ApiError
 from toolplug.host.file.configuration import read_beside_host
+from toolplug.host.file.user_auth_entries import list_user_auth
 from toolplug.host.keys.host_key import HostKey
 from toolplug.net.egress import Egress
 from toolplug.parts.credentials.oauth import OAuthCredentials
-from toolplug.parts.credentials.running import PURPOSE, entries_of
+from toolplug.parts.credentials.running import PURPOSE
 from toolplug.parts.credentials.tokens import UserConnection, connections_of_tenant
 from toolplug.providers.entry_points import find_installed
 from toolplug.runtime.timestamp import timestamp
@@ -70,7 +71,7 @@ async def delete(
     """
     path = config_file(options.config)
     configuration = read_beside_host(path, os.environ, find_installed())
-    entry = entries_of(configuration).get(server)
+    entry = list_user_auth(configuration.providers, configuration.servers).get(server)
     if entry is None:
         raise ApiError("connection_not_found", f"no entry {server!r} has user_auth")
     async with open_shared_store(path, "connections", _INSTEAD) as store:

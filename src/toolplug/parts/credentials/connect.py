@@ -20,6 +20,7 @@ from toolplug.http.requests import HostRequest, base_url, part_of, query_fields
 from toolplug.http.routing import answers, route
 from toolplug.parts.credentials.oauth import issuers_module
 from toolplug.parts.credentials.running import RunningCredentials
+from toolplug.parts.credentials.service import tokens_of
 from toolplug.parts.credentials.sign_ins import AskedSignIn
 
 COOKIE = "toolplug_connect"
@@ -79,7 +80,7 @@ async def describe_client(request: HostRequest) -> Response:
 async def finish_sign_in(request: HostRequest) -> Response:
     """Keep the tokens for the code, if this browser has asked for it, and say so."""
     part, fields = part_of(request, RunningCredentials), query_fields(request)
-    begun = await part.oauth.sign_ins.take_state(fields.get("state", ""), request.cookies.get(COOKIE, ""))
+    begun = await tokens_of(part).oauth.sign_ins.take_state(fields.get("state", ""), request.cookies.get(COOKIE, ""))
     if begun is None:
         return _message_page(
             "Not connected", f"{_GONE} It has to be opened in the browser in which it was pressed.", 410
@@ -92,7 +93,7 @@ async def finish_sign_in(request: HostRequest) -> Response:
         why = error if _ERROR.fullmatch(error) else "no code"
         return _message_page("Not connected", f"The issuer of {server} answers: {why}.", 400)
     try:
-        await part.oauth.finish(begun, fields["code"], fields.get("iss"))
+        await tokens_of(part).oauth.finish(begun, fields["code"], fields.get("iss"))
     except issuers.SignInFailed as error:
         return _message_page("Not connected", f"{server}: {error}", 502)
     who = begun.asked.principal
@@ -106,7 +107,7 @@ async def finish_sign_in(request: HostRequest) -> Response:
 async def show_sign_in(request: HostRequest) -> Response:
     """Show what the link is for, with a button."""
     part = part_of(request, RunningCredentials)
-    asked = await part.oauth.sign_ins.find_link(request.path_params["state"])
+    asked = await tokens_of(part).oauth.sign_ins.find_link(request.path_params["state"])
     oauth = None if asked is None else _oauth_of(part, asked)
     if asked is None or oauth is None:
         return _message_page("No such link", _GONE, 410)
@@ -129,7 +130,7 @@ async def show_sign_in(request: HostRequest) -> Response:
 async def begin_sign_in(request: HostRequest) -> Response:
     """Use the link up, bind it to this browser, and send that to the issuer."""
     part = part_of(request, RunningCredentials)
-    asked = await part.oauth.sign_ins.press(request.path_params["state"])
+    asked = await tokens_of(part).oauth.sign_ins.press(request.path_params["state"])
     oauth = None if asked is None else _oauth_of(part, asked)
     if asked is None or oauth is None:
         return _message_page("No such link", _GONE, 410)
@@ -137,7 +138,7 @@ async def begin_sign_in(request: HostRequest) -> Response:
     # The same one for all tabs of a browser, which may sign in to several servers at once.
     browser = known if _COOKIE_VALUE.fullmatch(known) else secrets.token_urlsafe(32)
     try:
-        url = await part.oauth.begin(asked, oauth, browser)
+        url = await tokens_of(part).oauth.begin(asked, oauth, browser)
     except (issuers.SignInFailed, ToolUnavailable) as error:
         return _message_page("Not connected", f"{asked.key}: {error}", 502)
     answer = RedirectResponse(url, 303, headers=_HEADERS)

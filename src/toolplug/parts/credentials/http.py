@@ -10,13 +10,14 @@ from typing_extensions import TypedDict
 
 from toolplug.catalog.call import ADMIN, Principal
 from toolplug.catalog.exact_json import Answer
+from toolplug.errors import ApiError
 from toolplug.execution.user_auth import AuthOwner, UserAuth
 from toolplug.http.auth.authentication import insufficient_scope, viewer_of
 from toolplug.http.bodies.request_body import OrjsonResponse
-from toolplug.http.errors import HttpProblem
 from toolplug.http.requests import HostRequest, part_of, passed_credentials, query_fields
 from toolplug.http.routing import CALL, TENANT, Parameter, answers, route
 from toolplug.parts.credentials.running import HEADER, RunningCredentials
+from toolplug.parts.credentials.service import tokens_of
 from toolplug.parts.credentials.tokens import user_key
 from toolplug.runtime.timestamp import timestamp
 
@@ -74,20 +75,23 @@ def _entry(request: HostRequest) -> tuple[RunningCredentials, AuthOwner, UserAut
     part, name = part_of(request, RunningCredentials), request.path_params["server"]
     found = part.entries().get(name)
     if found is None:
-        raise HttpProblem(404, "connection_not_found", "there is no server or provider of this name with user_auth")
+        raise ApiError("connection_not_found", "there is no server or provider of this name with user_auth")
     return part, *found
 
 
 async def _show(
     part: RunningCredentials, request: HostRequest, who: Principal, owner: AuthOwner, auth: UserAuth
 ) -> ConnectionAnswer:
-    kept = None if auth.oauth is None else await part.oauth.records.read(user_key(owner, who), owner)
+    kept = None if auth.oauth is None else await tokens_of(part).oauth.records.read(user_key(owner, who), owner)
     known = None if kept is None or kept.tokens is None else kept.connection
+    exchanged = auth.exchange is not None and bool(
+        await tokens_of(part).oauth.records.list_exchanged(user_key(owner, who))
+    )
     brought = auth.given_name and auth.given_name in passed_credentials(request.state["headers"])
     return {
         "server": owner.key,
         "kind": "mcp" if owner.url else "provider",
-        "connected": known is not None or bool(brought),
+        "connected": known is not None or bool(brought) or exchanged,
         "header": f"{HEADER}{auth.given_name}" if auth.given_name else None,
         "issuer": None if known is None else known.issuer,
         "scopes": [] if known is None else known.scope.split(),
@@ -108,14 +112,17 @@ async def list_connections(request: HostRequest) -> OrjsonResponse[ConnectionLis
 @route("POST", "/v1/connections/{server}", CALL, "A link to sign in")
 @answers(LinkAnswer, errors=(404, 409))
 async def make_link(request: HostRequest) -> OrjsonResponse[LinkAnswer]:
-    """Answer a link with which the caller signs in, also if it is connected. Raises `HttpProblem`."""
+    """Answer a link with which the caller signs in, also if it is connected. Raises `ApiError`."""
     part, owner, auth = _entry(request)
     base = part.base_of(passed_credentials(request.state["headers"]))
     if auth.oauth is None:
-        raise HttpProblem(409, "no_link", f"send the credential as the header {HEADER}{auth.given_name} with each call")
+        brings = (
+            f"send the credential as the header {HEADER}{auth.given_name}" if auth.given_name else "call with a JWT"
+        )
+        raise ApiError("no_link", f"nobody signs in to {owner.key} by a link; {brings}")
     if not base:
-        raise HttpProblem(409, "no_link", "the host has no http.public_url for the link; have it set")
-    link = await part.oauth.sign_ins.link(owner, request.state["principal"], base)
+        raise ApiError("no_link", "the host has no http.public_url for the link; have it set")
+    link = await tokens_of(part).oauth.sign_ins.link(owner, request.state["principal"], base)
     answer: LinkAnswer = {"url": link.url, "server": owner.key, "expires_at": timestamp(link.expires_at)}
     return OrjsonResponse(answer, 200, _NO_STORE)
 
@@ -123,11 +130,11 @@ async def make_link(request: HostRequest) -> OrjsonResponse[LinkAnswer]:
 @route("DELETE", "/v1/connections/{server}", CALL, "Disconnect", parameters=(_CALLER, TENANT))
 @answers(DisconnectedAnswer, errors=(404,))
 async def disconnect(request: HostRequest) -> OrjsonResponse[DisconnectedAnswer]:
-    """Forget the tokens, and have the issuer end them. Raises `HttpProblem`."""
-    part, owner, _ = _entry(request)
-    existed, revoked = await part.oauth.disconnect(owner, _user_of(request))
+    """Forget the tokens, and have the issuer end them. Raises `HttpProblem` and `ApiError`."""
+    who, (part, owner, _) = _user_of(request), _entry(request)
+    existed, revoked = await tokens_of(part).disconnect(owner, who)
     if not existed:
-        raise HttpProblem(404, "connection_not_found", f"this caller is not connected to {owner.key}")
+        raise ApiError("connection_not_found", f"this caller is not connected to {owner.key}")
     return OrjsonResponse({"server": owner.key, "connected": False, "revoked": revoked}, 200, _NO_STORE)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from time import time
 from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -227,7 +226,7 @@ async def _ask_token(
         raise SignInFailed("the answer of the issuer is no token") from None
     if not (given.access_token.isascii() and given.access_token.isprintable()):
         raise SignInFailed("the token of the issuer cannot be sent in a header")
-    renewed = {"access": given.access_token, "refresh": given.refresh_token or kept.refresh, "renewed_at": time()}
+    renewed = {"access": given.access_token, "refresh": given.refresh_token or kept.refresh}
     return kept.model_copy(update=renewed), given
 
 

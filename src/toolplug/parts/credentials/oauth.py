@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib import import_module
 from importlib.util import find_spec
-from time import monotonic, time
+from time import monotonic
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -40,7 +40,7 @@ ASK_S = 20.0
 """How long an issuer may take for one answer."""
 _POLL_S = 0.05
 _AGAIN_S = 5.0
-_JUST_S = 60.0
+JUST_S = 60.0
 """A token that is refused so soon after its renewal is not refused for its age: its user has to sign in again."""
 
 
@@ -85,6 +85,10 @@ class OAuthCredentials:
         self._cache.put(user, _Cached(access, monotonic() + CACHED_S))
         return access
 
+    def now(self) -> float:
+        """Return the time of the store, which all processes share, in seconds since the epoch."""
+        return self._store.now()
+
     async def link(self, owner: AuthOwner, who: Principal, base: str) -> dict[str, object]:
         """Return the link to sign in as `metadata.sign_in` has it."""
         link = await self.sign_ins.link(owner, who, base)
@@ -113,11 +117,11 @@ class OAuthCredentials:
                     return None
                 await asyncio.sleep(_POLL_S)
                 continue
-            left_s = connection.expires_at - time() if connection.expires_at else None
+            left_s = connection.expires_at - self._store.now() if connection.expires_at else None
             holds = tokens.access != refused and (left_s is None or left_s > (EARLY_S if tokens.refresh else 0.0))
             if holds:
                 return tokens.access
-            if not tokens.refresh or (tokens.access == refused and time() - tokens.renewed_at < _JUST_S):
+            if not tokens.refresh or (tokens.access == refused and self._store.now() - tokens.renewed_at < JUST_S):
                 await self._forget(user, kept)
                 return None
             await self._renew(user, owner, kept, tokens)
@@ -128,6 +132,7 @@ class OAuthCredentials:
         return again is not None and again.revision == kept.revision
 
     async def _forget(self, user: str, kept: KeptConnection) -> None:
+        self._cache.put(user, _Cached("", 0.0))
         try:
             await self.records.forget(user, expected=kept.revision)
         except StoreConflict:
@@ -164,9 +169,10 @@ class OAuthCredentials:
             await self.records.write(user, owner, connection, tokens, expected=revision)
             reason = f"the token of its caller cannot be renewed: {error or 'the issuer does not answer'}"
             raise ToolUnavailable(reason, code="issuer_down", retry_after_s=_AGAIN_S) from None
-        expires_at = time() + given.expires_in if given.expires_in else 0.0
+        expires_at = self._store.now() + given.expires_in if given.expires_in else 0.0
         scope = connection.scope if given.scope is None else given.scope
         changed = connection.model_copy(update={"expires_at": expires_at, "scope": scope})
+        renewed = renewed.model_copy(update={"renewed_at": self._store.now()})
         await self.records.write(user, owner, changed, renewed, expected=revision)
 
     async def begin(self, asked: AskedSignIn, oauth: UserOAuth, browser: str) -> str:
@@ -213,12 +219,10 @@ class OAuthCredentials:
             key=owner.key,
             issuer=begun.issuer,
             scope=begun.scope if given.scope is None else given.scope,
-            connected_at=time(),
-            expires_at=time() + given.expires_in if given.expires_in else 0.0,
+            connected_at=self._store.now(),
+            expires_at=self._store.now() + given.expires_in if given.expires_in else 0.0,
         )
-        # What is signed in for the first time was not renewed: it may be refused for its age once.
-        kept = tokens.model_copy(update={"renewed_at": 0.0})
-        await self.records.write(user_key(owner, who), owner, connection, kept, expected=None)
+        await self.records.write(user_key(owner, who), owner, connection, tokens, expected=None)
         self._cache.put(user_key(owner, who), _Cached(tokens.access, 0.0))
         return connection
 

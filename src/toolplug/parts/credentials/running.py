@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Self
+from functools import cached_property
+from importlib import import_module
+from typing import Any, Self
 
 from toolplug.catalog.call import CallContext, Credentials
 from toolplug.errors import CREDENTIAL_NEEDED, ToolUnavailable
 from toolplug.execution.user_auth import AuthOwner, HostCredentials, UserAuth
-from toolplug.host.file.configuration import Configuration
-from toolplug.host.file.tool_servers import KIND as SERVER
-from toolplug.net.egress import Egress
-from toolplug.parts.credentials.oauth import OAuthCredentials
+from toolplug.host.file.user_auth_entries import list_user_auth
 from toolplug.providers.host_part import PartServices, RunningPart
-from toolplug.providers.planning import KIND as PROVIDER
 
 HEADER = "X-Toolplug-Credential-"
 """What a header begins with that carries a caller's credential; its name follows."""
@@ -27,14 +25,20 @@ class RunningCredentials(RunningPart[None]):
     def __init__(self, services: PartServices) -> None:
         self.credentials: HostCredentials | None = self
         self._configuration = services.configuration
-        self.oauth: OAuthCredentials = OAuthCredentials(services.store, lambda: services.sealing(PURPOSE), self._egress)
+        self._services = services
 
     @classmethod
     async def open(cls, services: PartServices) -> Self:
         """Return the credentials. Raises `HostKeyError` where users sign in and the host has no key."""
-        if any(auth.oauth is not None for _, auth in entries_of(services.configuration()).values()):
+        made = cls(services)
+        if any(not auth.given_name for _, auth in made.entries().values()):
             await services.sealing(PURPOSE)
-        return cls(services)
+        return made
+
+    @cached_property
+    def tokens(self) -> Any:
+        """The tokens, a `TokenService`, as `toolplug.parts.credentials.service.tokens_of` returns it."""
+        return import_module("toolplug.parts.credentials.service").TokenService(self._services)
 
     def configure(self, settings: None) -> None:
         """Do nothing: it has no settings."""
@@ -42,19 +46,17 @@ class RunningCredentials(RunningPart[None]):
     async def aclose(self) -> None:
         """Close nothing: connections to issuers are closed after each use."""
 
-    def _egress(self) -> Egress:
-        return Egress(self._configuration().settings.egress.allow)
-
     def entries(self) -> Mapping[str, tuple[AuthOwner, UserAuth]]:
         """Return every entry with `user_auth` by its name: those of providers first, then servers."""
-        return entries_of(self._configuration())
+        current = self._configuration()
+        return list_user_auth(current.providers, current.servers)
 
     async def credential(self, owner: AuthOwner, auth: UserAuth, context: CallContext, refused: str = "") -> str:
         """Return the credential of this caller. Raises `ToolUnavailable`, which says what the caller has to do."""
-        if auth.oauth is None:
+        if auth.given_name:
             return _find_brought(owner, auth, context, refused)
-        base = self.base_of(context.credentials)
-        return await self.oauth.credential(owner, auth.oauth, context.principal, base, refused)
+        token: str = await self.tokens.credential(owner, auth, context, self.base_of(context.credentials), refused)
+        return token
 
     def base_of(self, credentials: Mapping[str, str]) -> str:
         """Return the URL that the browser of a caller finds the host by; empty if that is not known.
@@ -67,19 +69,6 @@ class RunningCredentials(RunningPart[None]):
         asked = credentials.request.get(b"host", b"").decode("latin-1") if isinstance(credentials, Credentials) else ""
         name, _, port = asked.rpartition(":")
         return f"http://127.0.0.1:{port}" if port.isdecimal() and name in _LOOPBACK else ""
-
-
-def entries_of(configuration: Configuration) -> Mapping[str, tuple[AuthOwner, UserAuth]]:
-    """Return every entry with `user_auth` by its name: those of providers, then those of MCP servers."""
-    found: dict[str, tuple[AuthOwner, UserAuth]] = {}
-    for key, wanted in configuration.providers.wanted.items():
-        if wanted.build is not None and wanted.entry.user_auth is not None:
-            found[key] = AuthOwner(PROVIDER, key), wanted.entry.user_auth
-    for key, server in configuration.servers.servers.items():
-        auth = server.user_auth
-        if server.enabled and auth is not None:
-            found.setdefault(key, (AuthOwner(SERVER, key, server.url), auth))
-    return found
 
 
 _LOOPBACK = {"localhost", "127.0.0.1", "[::1]"}

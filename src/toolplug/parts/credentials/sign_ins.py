@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable
-from time import time
 from typing import NamedTuple
 
 from pydantic import BaseModel
@@ -87,8 +86,12 @@ class SignIns:
         """Return a link for this user, the last one if it has not been pressed."""
         who = (principal.tenant, principal.subject, *owner, base)
         fresh = self._fresh.get(who)
-        if fresh is None or fresh[1].expires_at - time() < _FRESH_S or await self.find_link(fresh[0]) is None:
-            expires_at = time() + LIFE_S
+        if (
+            fresh is None
+            or fresh[1].expires_at - self._store.now() < _FRESH_S
+            or await self.find_link(fresh[0]) is None
+        ):
+            expires_at = self._store.now() + LIFE_S
             asked = AskedSignIn(
                 tenant=principal.tenant,
                 subject=principal.subject,

@@ -10,7 +10,7 @@ user signs in again.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from pydantic import BaseModel, TypeAdapter
@@ -88,18 +88,29 @@ class TokenRecords:
         return KeptConnection(connection, UserTokens.model_validate_json(opened), record.revision)
 
     async def write(
-        self, user: str, owner: AuthOwner, connection: UserConnection, tokens: UserTokens, *, expected: int | None
+        self,
+        user: str,
+        owner: AuthOwner,
+        connection: UserConnection,
+        tokens: UserTokens,
+        *,
+        expected: int | None,
+        ttl_s: float | None = None,
     ) -> int:
         """Write a record and return its revision. Raises `StoreConflict` too."""
         sealed = (await self._sealer()).seal(
             tokens.model_dump_json(exclude_defaults=True).encode(), _bound(connection, owner)
         )
         head = connection.model_dump_json(exclude_defaults=True).encode()
-        return await self._store.commit(TOKENS + user, head + b"\n" + sealed, expected=expected)
+        return await self._store.commit(TOKENS + user, head + b"\n" + sealed, expected=expected, ttl_s=ttl_s)
 
     async def forget(self, user: str, *, expected: int | None = None) -> None:
         """Delete a record. Raises `StoreConflict` too."""
         await self._store.commit(TOKENS + user, None, expected=expected)
+
+    async def list_exchanged(self, user: str) -> Sequence[str]:
+        """Return what the keys of the records of a user end with, of which there is one for each of its credentials."""
+        return [key.removeprefix(TOKENS) for key in await self._store.keys(f"{TOKENS}{user}-")]
 
     async def lease(self, user: str, seconds: float) -> None:
         """Take the lease of a renewal. Raises `StoreConflict` while another process has it."""

@@ -430,7 +430,7 @@ class ServerTools:
         if self._shared is None:
             self.live.publish(EMPTY_CATALOG)
         else:
-            self.live.publish(self.planner.catalog(self._listed(), self._shared, before))
+            self.live.publish(self.planner.catalog(self._list_held(), self._shared, before))
         self.services.offering_changed.send()
         self.accepted = self._list_accepted()
         for session in self.sessions:
@@ -439,9 +439,9 @@ class ServerTools:
     def _list_accepted(self) -> Mapping[str, str] | None:
         if not self.server.pin and self.server.locked is None:
             return None
-        return {tool.name: tool.definition.ref.digest for tool in self._listed() if not tool.quarantined}
+        return {tool.name: tool.definition.ref.digest for tool in self._list_held() if not tool.quarantined}
 
-    def _listed(self) -> Sequence[FoundTool]:
+    def _list_held(self) -> Sequence[FoundTool]:
         return hold_back(self._record, self.server.locked).tools
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, suppress
 from functools import partial
 from math import inf
@@ -127,9 +127,16 @@ class ResponseCaller:
     """The caller of one request, as its agent and in its session."""
 
     def __init__(
-        self, request: HostRequest, agent: str | None, session: str | None, strict: bool, warnings: Warnings
+        self,
+        request: HostRequest,
+        agent: str | None,
+        session: str | None,
+        strict: bool,
+        warnings: Warnings,
+        headers: Mapping[bytes, bytes],
     ) -> None:
         self._state = request.state
+        self._headers = headers
         self._trace_context = passed_trace_context(request.scope)
         self._host = request.state["host"]
         self._running = running_of(request)
@@ -148,7 +155,7 @@ class ResponseCaller:
             session=self._session,
             agent=self._agent,
             request_id=self._state["request_id"],
-            credentials=passed_credentials(self._state["headers"]),
+            credentials=passed_credentials(self._headers),
             conversation=conversation,
             trace_context=self._trace_context,
         )
@@ -184,7 +191,10 @@ def response_caller(request: HostRequest, body: ResponseRequest, warnings: Warni
     if approvals != ITEMS:
         raise invalid_request(f"{APPROVALS_FIELD} should be {ITEMS}, or absent", f"metadata.{APPROVALS_FIELD}")
     agent, session = _read_named(request, body, "agent"), _read_named(request, body, "session")
-    return ResponseCaller(request, agent, session, strict == "true", warnings)
+    headers = request.state["headers"]
+    if body.background:  # what let the request in is kept for the request only
+        headers = {name: headers[name] for name in headers.keys() - {b"authorization", b"x-api-key"}}
+    return ResponseCaller(request, agent, session, strict == "true", warnings, headers)
 
 
 def _read_named(request: HostRequest, body: ResponseRequest, name: str) -> str | None:

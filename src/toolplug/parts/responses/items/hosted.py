@@ -11,7 +11,7 @@ from toolplug.catalog.exact_json import as_object
 from toolplug.parts.responses.builder import Event, ResponseBuilder
 from toolplug.parts.responses.items.input_items import WIRE_NAME, Item
 from toolplug.parts.responses.settings import ItemStyle
-from toolplug.signatures.values import as_json
+from toolplug.signatures.values import as_json, encode_value
 
 MCP = "mcp"
 
@@ -20,6 +20,9 @@ PARTS: Final = "parts"
 
 WAITING_CALL: Final = "waiting_call"
 """The field of an approval request for the call that waits, where the tool of the item has made it."""
+
+RAN: Final = "ran"
+"""The field of an item for the arguments that a person has put in place of the model's, as JSON text like those."""
 
 _MCP_CALL: Final = "mcp_call"
 _UNKNOWN = "_unknown"
@@ -119,6 +122,9 @@ def _end_item(item: Item, shape: HostedItem, result: ToolResult) -> Item:
     output = text_of_result(result)
     if result.parts:
         fields[PARTS] = list(result.parts)
+    ran = as_object(metadata.get(RAN))
+    if ran and RAN not in fields:
+        fields[RAN] = encode_value(ran)
     if shape.type == _MCP_CALL and result.is_error:
         fields["error"] = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": output}]}
     return {**item, **fields, "status": "failed" if result.is_error else "completed", "output": output}

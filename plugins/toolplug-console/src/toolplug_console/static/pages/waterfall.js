@@ -122,7 +122,7 @@ function Picture({ group, chosen, choose }) {
     </div>
     ${group.lanes.length > MOST_LANES && html`<p class="quiet">${count(group.lanes.length - MOST_LANES, "more call")}</p>`}
     <ul class="legend">${[...colours].map(([source, n]) => html`<li key=${source} class=${`series-${n}`}><${Text} value=${source || "not known"} longest=${40}/></li>`)}${
-      question && html`<li class="wait">waits for approval</li>`}${group.failed > 0 && html`<li class="failed">failed</li>`}${group.calls.some((call) => call.status === "panic") && html`<li class="crashed">crashed</li>`}</ul><//>`;
+      question && html`<li class="wait">waits for approval</li>`}${group.calls.some((call) => toneOf(call) === "failed") && html`<li class="failed">failed</li>`}${group.calls.some((call) => call.status === "panic") && html`<li class="crashed">crashed</li>`}</ul><//>`;
 }
 
 function Lane({ lane, group, tone, chosen, choose, left }) {

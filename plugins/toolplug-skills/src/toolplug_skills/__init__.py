@@ -1,0 +1,1 @@
+"""Folders of skills, as a provider of toolplug."""

@@ -1,0 +1,107 @@
+"""Files below a folder, opened by descriptor: each part of a path from the one before, and no link is followed.
+
+A path that is checked and then opened can have become another one in between.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+MAX_DEPTH = 8
+"""Folders in the path of a file of a skill; the specification advises one."""
+MAX_LISTED = 200
+"""Files of one skill that are listed; others are read by those who know their path."""
+
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+# A pipe would keep the opener waiting for its other end.
+_FILE = os.O_RDONLY | _NO_LINK | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+class FileRefused(Exception):
+    """A file that is not read; the text says why."""
+
+
+def is_supported() -> bool:
+    """Return whether this system opens files below a descriptor: Linux and macOS do."""
+    return os.open in os.supports_dir_fd and bool(_NO_LINK)
+
+
+@contextmanager
+def opened_folder(path: Path) -> Generator[int]:
+    """Open a folder that the operator names, which may be a link, and give its descriptor. Raises `OSError`."""
+    folder = os.open(path, _FOLDER)
+    try:
+        yield folder
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def folder_below(folder: int, name: str) -> Generator[int]:
+    """Open a folder in another one and give its descriptor. Raises `OSError`, also for a link."""
+    below = os.open(name, _FOLDER | _NO_LINK, dir_fd=folder)
+    try:
+        yield below
+    finally:
+        os.close(below)
+
+
+def read_below(folder: int, path: str, most: int) -> bytes:
+    """Return the bytes of a file below an open folder. Raises `FileRefused` for whatever is not a file there."""
+    parts = path.split("/")
+    if any(part in ("", ".", "..") or "\0" in part for part in parts) or len(parts) > MAX_DEPTH:
+        raise FileRefused(f"{path!r} is no path of a file below the skill; write it as it is listed, such as a/b.md")
+    current = os.dup(folder)
+    try:
+        for part in parts[:-1]:
+            below = os.open(part, _FOLDER | _NO_LINK, dir_fd=current)
+            os.close(current)
+            current = below
+        file = os.open(parts[-1], _FILE, dir_fd=current)
+    except OSError as error:
+        # One answer for what is not there and for a link to elsewhere.
+        raise FileRefused(f"there is no file {path!r}") from error
+    finally:
+        os.close(current)
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise FileRefused(f"there is no file {path!r}")
+        with os.fdopen(file, "rb", closefd=False) as opened:
+            data = opened.read(most + 1)
+    finally:
+        os.close(file)
+    if len(data) > most:
+        raise FileRefused(f"{path!r} is over {most // 1024} KiB")
+    return data
+
+
+def list_files(folder: int) -> list[str]:
+    """Return the paths of the files below an open folder, without links and hidden ones, at most `MAX_LISTED`."""
+    found: list[str] = []
+    _collect(folder, "", MAX_DEPTH, found)
+    return found
+
+
+def _collect(folder: int, before: str, depth: int, found: list[str]) -> None:
+    with os.scandir(folder) as entries:
+        listed = sorted(((entry.name, entry) for entry in entries if not entry.name.startswith(".")), key=_name)
+    for name, entry in listed:
+        if len(found) >= MAX_LISTED:
+            return
+        if entry.is_file(follow_symlinks=False):
+            found.append(before + name)
+        elif entry.is_dir(follow_symlinks=False) and depth > 1:
+            try:
+                with folder_below(folder, name) as below:
+                    _collect(below, f"{before}{name}/", depth - 1, found)
+            except OSError:  # it went, or may not be read: then it has no files for us
+                continue
+
+
+def _name(listed: tuple[str, object]) -> str:
+    return listed[0]

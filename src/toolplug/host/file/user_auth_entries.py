@@ -1,0 +1,49 @@
+"""The entries with `user_auth`: those of providers and of servers, and what they need of the rest of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from toolplug.config.document import Document
+from toolplug.errors import Problem
+from toolplug.execution.user_auth import AuthOwner, UserAuth
+from toolplug.host.file.provider_entries import SECTION as PROVIDERS
+from toolplug.host.file.provider_entries import ProviderEntries
+from toolplug.host.file.settings import HostSettings
+from toolplug.host.file.tool_servers import KIND as SERVER
+from toolplug.host.file.tool_servers import SECTION as SERVERS
+from toolplug.host.file.tool_servers import ServerEntries
+from toolplug.providers.planning import KIND as PROVIDER
+
+
+def list_user_auth(providers: ProviderEntries, servers: ServerEntries) -> Mapping[str, tuple[AuthOwner, UserAuth]]:
+    """Return every enabled entry with `user_auth` by its key: those of providers, then those of MCP servers."""
+    found: dict[str, tuple[AuthOwner, UserAuth]] = {}
+    for key, wanted in providers.wanted.items():
+        if wanted.build is not None and wanted.entry.user_auth is not None:
+            found[key] = AuthOwner(PROVIDER, key), wanted.entry.user_auth
+    for key, server in servers.servers.items():
+        if server.enabled and server.user_auth is not None:
+            found.setdefault(key, (AuthOwner(SERVER, key, server.url), server.user_auth))
+    return found
+
+
+def user_auth_problems(
+    document: Document, settings: HostSettings, providers: ProviderEntries, servers: ServerEntries
+) -> Iterator[Problem]:
+    """Yield a problem for each entry whose `user_auth` lacks something, or that another one's connections hide."""
+    for key, (owner, auth) in list_user_auth(providers, servers).items():
+        section = PROVIDERS if owner.kind == PROVIDER else SERVERS
+        path = (section, key, "user_auth")
+        if key not in document.keys((section,)):
+            continue  # of the user's own file, or of the host's code
+        if auth.exchange is not None and (settings.auth is None or settings.auth.jwt is None):
+            message, hint = "exchanges the JWTs of callers, and auth.jwt is not configured", "add auth.jwt"
+            yield document.problem((*path, "exchange"), code="exchange_without_jwt", message=message, hint=hint)
+        if auth.oauth is not None and auth.oauth.issuer is None and not owner.url:
+            message = "needs issuer: only an MCP server names its own"
+            yield document.problem((*path, "oauth"), code="no_issuer", message=message)
+        if owner.kind == PROVIDER and key in servers.servers and servers.servers[key].user_auth is not None:
+            message = f"the MCP server {key!r} has user_auth, too, and connections are found by the key of their entry"
+            hint = "give one of the entries another key"
+            yield document.problem(path, code="key_twice", message=message, hint=hint)

@@ -1,0 +1,246 @@
+"""The parts of a confinement, each by itself: its settings, its filter, its words where it cannot be had."""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import socket
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from toolplug.apart.confinement.bounds import DISK, MAX_FILES, MEMORY, Bounds, measure, measure_disk
+from toolplug.apart.confinement.confinement import Confinement
+from toolplug.apart.confinement.file_grants import list_grants
+from toolplug.apart.confinement.network import is_granted
+from toolplug.apart.confinement.refusals import explain
+from toolplug.apart.confinement.sandbox import find_bubblewrap
+from toolplug.apart.confinement.system_calls import filter_program, has_filter, refused_numbers
+from toolplug.apart.permissions import Permissions
+from toolplug.apart.running import lacks_network
+from toolplug.config.run_settings import RunSettings
+from toolplug.errors import InvalidDefinition
+
+pytestmark = pytest.mark.requirement("I36-confined")
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    "given", [{"network": []}, {"files": []}, {"environment": ["TZ"]}, {"confine": "try"}, {"confine": "required"}]
+)
+def test_confinement_begins_with_the_first_grant(given: Mapping[str, object]) -> None:
+    run = RunSettings.model_validate({"process": True, **given})
+    assert run.confined
+    assert Bounds.of(run)[0] == MEMORY
+
+
+def test_bounds_alone_confine_nothing_and_have_no_default() -> None:
+    run = RunSettings.model_validate({"process": True, "memory": "64MiB"})
+    assert not run.confined
+    assert Bounds.of(run) == Bounds(memory=64 * 1024 * 1024)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"memory": "64MiB"}, "add process: true"),
+        ({"process": True, "hooks": ["before_call"]}, "add confine: try"),
+        ({"process": True, "tenants": "all"}, "add confine: try"),
+        ({"process": True, "network": ["https://api.example.com/"]}, "a host such as"),
+        ({"process": True, "network": ["api.example.com:99999"]}, "a host such as"),
+        ({"process": True, "files": [":rw"]}, "a path such as"),
+        ({"process": True, "environment": ["A=b"]}, "the name of a variable"),
+        ({"process": True, "confine": "maybe"}, "required"),
+        ({"process": True, "confine": "try", "hooks": ["stores"]}, "before_call"),
+        ({"process": True, "processes": 1}, "greater than or equal to 4"),
+    ],
+)
+def test_what_would_do_nothing_or_means_nothing_is_refused(given: Mapping[str, object], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        RunSettings.model_validate(given)
+
+
+@pytest.mark.parametrize(
+    ("granted", "host", "port", "is_it"),
+    [
+        ("api.example.com", "api.example.com", 443, True),
+        ("api.example.com", "api.example.com", 80, False),
+        ("api.example.com", "evil.api.example.com", 443, False),
+        ("api.example.com", "api.example.com.evil.example", 443, False),
+        ("*.example.com", "api.example.com", 443, True),
+        ("*.example.com", "a.b.example.com", 443, True),
+        ("*.example.com", "example.com", 443, False),
+        ("*.example.com", "evilexample.com", 443, False),
+        ("api.example.com:8443", "api.example.com", 8443, True),
+        ("api.example.com:8443", "api.example.com", 443, False),
+        ("[fd00::1]", "fd00::1", 443, True),
+        ("[fd00::1]:8443", "fd00::1", 8443, True),
+    ],
+)
+def test_a_word_grants_a_host_and_port(granted: str, host: str, port: int, is_it: bool) -> None:
+    assert is_granted((granted,), host, port) is is_it
+
+
+def test_a_file_is_granted_by_its_place_or_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    grants = list_grants(("./a/b:rw", "a"), tmp_path)
+    assert [(grant.path, grant.writable) for grant in grants] == [
+        (f"{tmp_path}/a", False),
+        (f"{tmp_path}/a/b", True),
+    ]
+    (tmp_path / "kernel").symlink_to("/proc")
+    for word, said in (
+        ("./none", "there is no"),
+        ("/", "cannot be granted"),
+        ("/proc/1", "cannot"),
+        ("kernel", "cannot"),
+    ):
+        with pytest.raises(InvalidDefinition, match=said):
+            list_grants((word,), tmp_path)
+
+
+def test_what_a_package_asks_for_and_is_not_granted_is_named() -> None:
+    run = RunSettings.model_validate({"process": True, "network": ["a.example"]})
+    asked = Permissions(network=("a.example", "b.example"), hooks=("before_call",), files=("./notes:rw",))
+    assert Confinement(run=run, asked=asked).list_ungranted() == [
+        "it asks for network: b.example, which run.network does not grant",
+        "it asks for hooks: before_call, which run.hooks does not grant",
+        "it asks for files: ./notes:rw, and run.files grants none",
+    ]
+    assert Confinement(asked=asked).list_ungranted() == []
+
+
+# Where it cannot be had
+
+DENIED = "bwrap: No permissions to create new namespace, likely because the kernel does not allow it"
+MAP = "bwrap: setting up uid map: Permission denied"
+PROC = "bwrap: Can't mount proc on /newroot/proc: Operation not permitted"
+
+
+@pytest.mark.parametrize(
+    ("failure", "files", "fix"),
+    [
+        (DENIED, {"/.dockerenv": "", "/proc/self/status": "Seccomp:\t2\n"}, "--security-opt seccomp=unconfined"),
+        (DENIED, {"/.dockerenv": "", "/proc/self/status": "Seccomp:\t0\n"}, "--security-opt apparmor=unconfined"),
+        (PROC, {"/run/.containerenv": ""}, "--security-opt systempaths=unconfined"),
+        (
+            MAP,
+            {"/proc/sys/kernel/apparmor_restrict_unprivileged_userns": "1"},
+            "apparmor_restrict_unprivileged_userns=0",
+        ),
+        (DENIED, {"/proc/sys/kernel/unprivileged_userns_clone": "0"}, "unprivileged_userns_clone=1"),
+        (DENIED, {"/proc/sys/user/max_user_namespaces": "0"}, "user.max_user_namespaces="),
+        (DENIED, {}, "a security module"),
+        ("bwrap: Unknown option --size", {}, "update bubblewrap"),
+        ("", {}, "update bubblewrap"),
+    ],
+)
+def test_the_one_option_to_set_is_named(failure: str, files: Mapping[str, str], fix: str) -> None:
+    found = explain(failure, files.get)
+    assert fix in found.fix
+    assert found.reason.startswith("bubblewrap does not start: ")
+
+
+def test_a_host_without_bubblewrap_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = find_bubblewrap()
+    assert not isinstance(found, str)
+    if platform.system() == "Linux" and has_filter():
+        assert (found.reason, found.fix) == (
+            "bubblewrap is not installed: there is no bwrap on the PATH",
+            "apt-get install bubblewrap",
+        )
+
+
+# The filter, run as the kernel runs it
+
+ALLOWED = 0x7FFF0000
+MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+CALLS = {
+    "x86_64": {"read": 0, "openat": 257, "chmod": 90, "clone": 56, "socket": 41, "execve": 59, "clone3": 435},
+    "aarch64": {"read": 63, "openat": 56, "chmod": 52, "clone": 220, "socket": 198, "execve": 221, "clone3": 435},
+}
+
+
+def verdict(machine: str, number: int, *given: int, audit: int | None = None) -> int:
+    """Return what the filter says: 0 for allowed, or the error."""
+    data = struct.pack("=IIQ6Q", number, audit or MACHINES[machine], 0, *given, *[0] * (6 - len(given)))
+    program = list(struct.iter_unpack("=HBBI", filter_program(machine)))
+    held, place = 0, 0
+    while True:
+        code, if_true, if_false, constant = program[place]
+        place += 1
+        match code:
+            case 0x20:
+                (held,) = struct.unpack_from("=I", data, constant)
+            case 0x06:
+                return 0 if constant == ALLOWED else constant & 0xFFFF
+            case _:
+                met = {0x15: held == constant, 0x35: held >= constant, 0x45: bool(held & constant)}[code]
+                place += if_true if met else if_false
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_filter_refuses_what_it_names_and_nothing_that_programs_need(machine: str) -> None:
+    calls = CALLS[machine]
+    assert {verdict(machine, number) for number in refused_numbers(machine).values()} == {errno.EPERM}
+    assert [verdict(machine, calls[name]) for name in ("read", "execve", "openat", "chmod", "clone")] == [0] * 5
+    assert verdict(machine, calls["read"], audit=0x40000003) == errno.EPERM
+    assert [verdict(machine, number) for number in (463, 2**20, calls["clone3"], 437)] == [errno.ENOSYS] * 4
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_filter_looks_at_flags_modes_and_families(machine: str) -> None:
+    calls = CALLS[machine]
+    assert verdict(machine, calls["clone"], 0x11) == 0
+    assert verdict(machine, calls["clone"], 0x10000000) == errno.EPERM
+    assert verdict(machine, calls["clone"], 0x20011) == errno.EPERM
+    assert verdict(machine, calls["chmod"], 0, 0o755) == 0
+    assert verdict(machine, calls["chmod"], 0, 0o4755) == errno.EPERM
+    assert verdict(machine, calls["chmod"], 0, 0o2755) == errno.EPERM
+    assert verdict(machine, calls["openat"], 0, 0, os.O_RDONLY, 0o4000) == 0  # without O_CREAT there is no mode
+    assert verdict(machine, calls["openat"], 0, 0, 0o101, 0o644) == 0
+    assert verdict(machine, calls["openat"], 0, 0, 0o101, 0o4755) == errno.EPERM
+    assert [verdict(machine, calls["socket"], family) for family in (1, 2, 10)] == [0] * 3
+    assert {verdict(machine, calls["socket"], family) for family in (3, 16, 17, 38, 40)} == {errno.EAFNOSUPPORT}
+
+
+def test_the_other_numbers_of_an_x86_64_processor_are_refused() -> None:
+    assert verdict("x86_64", 0x40000000 + 101) == errno.ENOSYS
+
+
+# Counting
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="this system has no /proc")
+def test_this_process_is_counted_with_its_threads_and_memory() -> None:
+    use = measure(Path("/proc"), os.getpid(), None)
+    assert use.processes >= 1
+    assert use.memory > 10 * 1024 * 1024
+    assert 3 < measure(Path("/proc"), None, 3).processes < measure(Path("/proc"), None, None).processes
+
+
+def test_files_are_counted_until_there_are_too_many(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "data").write_bytes(b"x" * 100_000)
+    (tmp_path / "loop").symlink_to(tmp_path)
+    found = measure_disk([tmp_path, tmp_path / "none"])
+    assert found is not None
+    assert 100_000 <= found < DISK
+    for number in range(MAX_FILES + 1):
+        os.symlink("x", tmp_path / str(number))
+    assert measure_disk([tmp_path]) is None
+
+
+def test_an_error_of_no_network_is_known_behind_others() -> None:
+    outer = RuntimeError("the request has failed")
+    outer.__cause__ = OSError(errno.ENETUNREACH, "Network is unreachable")
+    assert lacks_network(outer)
+    assert lacks_network(socket.gaierror(-3, "Temporary failure in name resolution"))
+    assert not lacks_network(ConnectionRefusedError(errno.ECONNREFUSED, "refused"))
