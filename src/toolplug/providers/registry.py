@@ -297,12 +297,9 @@ class FunctionRegistry(LiveCatalog):
 
     @staticmethod
     def _route_problems(slots: Sequence[ProviderSlot]) -> list[Problem]:
+        running = [(slot.entry, slot.generation.routes) for slot in slots if slot.generation is not None]
         return [
-            *route_problems(
-                DeclaredRoutes(slot.entry, [(route.method, route.path) for route in slot.generation.routes])
-                for slot in slots
-                if slot.generation is not None
-            )
+            *route_problems(DeclaredRoutes(entry, [(r.method, r.path) for r in routes]) for entry, routes in running)
         ]
 
     def _use(self, slots: tuple[ProviderSlot, ...]) -> None:

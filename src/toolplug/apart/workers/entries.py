@@ -7,7 +7,7 @@ from functools import partial
 from importlib.metadata import EntryPoint
 
 from toolplug.apart.confinement.confinement import Confinement
-from toolplug.apart.confinement.refusals import Refusal
+from toolplug.apart.confinement.refusals import ConfinementRefusal
 from toolplug.apart.entries import refuse_unconfined, target_of
 from toolplug.apart.processes import ProcessTarget
 from toolplug.apart.workers.provider import DialledProvider
@@ -17,7 +17,7 @@ from toolplug.providers.entry_points import GROUP, InstalledProvider
 from toolplug.providers.loading import ProviderType, names_file
 from toolplug.providers.provider import FunctionProvider
 
-_UNCONFINED = Refusal(
+_UNCONFINED = ConfinementRefusal(
     "its workers dial in, and the host cannot confine them", "confine them where they run: a container"
 )
 
