@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import cast
 
 import pytest
 
-from toolplug.apart.confinement.confinement import confine
 from toolplug.apart.entries import apart_class
 from toolplug.apart.provider import ApartProvider
 from toolplug.config.run_settings import RunSettings
@@ -46,11 +44,5 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-def _why_not_confined() -> str:
-    """Return why this machine cannot confine processes, empty where it can."""
-    refusal = confine(RunSettings(process=True, confine="try"), Path.cwd(), sys.executable).refusal
-    return "" if refusal is None else f"{refusal.reason}; {refusal.fix}"
-
-
-WHY_NOT_CONFINED = _why_not_confined()
-needs_confinement = pytest.mark.skipif(bool(WHY_NOT_CONFINED), reason=WHY_NOT_CONFINED)
+needs_confinement = pytest.mark.usefixtures("confinement")
+"""Of a test that runs only where this machine can confine processes; elsewhere it says why not."""

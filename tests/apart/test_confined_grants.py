@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
@@ -84,7 +85,8 @@ async def test_files_variables_and_the_folder_of_its_own_are_there_and_stay_afte
 
 
 @needs_confinement
-async def test_a_link_that_it_puts_in_the_place_of_a_grant_is_not_followed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["moved", "deleted"])
+async def test_a_link_that_it_puts_in_the_place_of_a_grant_is_not_followed(tmp_path: Path, how: str) -> None:
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "note").write_text("secret")
     inner = tmp_path / "outer" / "inner"
@@ -93,8 +95,13 @@ async def test_a_link_that_it_puts_in_the_place_of_a_grant_is_not_followed(tmp_p
     # Written in the host: of what is mounted there, the process itself cannot move the place.
     async with running(wanted(Granted, confine="required", files=[f"{tmp_path}/outer:rw", str(inner)])) as registry:
         assert (await registry.call("replace_by_link", path=str(inner), target=f"{tmp_path}/secret")).is_error
-        inner.rename(tmp_path / "outer" / "away")
-        inner.symlink_to(tmp_path / "secret")
+        if how == "moved":
+            inner.rename(tmp_path / "outer" / "away")
+            inner.symlink_to(tmp_path / "secret")
+        else:
+            # As the kernel names what is deleted.
+            shutil.rmtree(inner)
+            (tmp_path / "outer" / "inner (deleted)").symlink_to(tmp_path / "secret")
         provider = provider_of(registry)
         pid = provider._process.pid  # type: ignore[union-attr]
         await registry.call("leave")
