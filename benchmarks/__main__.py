@@ -17,6 +17,7 @@ FAMILIES = (
     "call_hooks",
     "grants",
     "apart",
+    "locking",
     "tracing",
     "console",
     "listing",

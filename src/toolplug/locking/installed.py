@@ -6,16 +6,19 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 from importlib.metadata import Distribution
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from toolplug.apart.permissions import read_permissions
+from toolplug.apart.permissions import FILE as PERMISSIONS
+from toolplug.apart.permissions import parse_permissions
 from toolplug.errors import InvalidDefinition
 from toolplug.locking.files import FilesUnreadable, PackageFiles, hash_folders, hash_installed, read_record
 from toolplug.locking.lock_file import LockedEnvironment, LockedPackage, shorten
@@ -37,6 +40,15 @@ class PackageNow:
     misplaced: tuple[str, ...] = ()
 
 
+class _Metadata(NamedTuple):
+    """What the metadata of a distribution say; they are parsed once, which takes 0.3 ms each."""
+
+    distribution: Distribution
+    name: str
+    version: str
+    requirements: tuple[Requirement, ...]
+
+
 @dataclass(eq=False, kw_only=True)
 class InstalledPackages:
     """The distributions of one interpreter, each read once. `python` is its name in the configuration."""
@@ -44,14 +56,15 @@ class InstalledPackages:
     python: str
     path: SearchPath
     _read: dict[str, PackageNow | None] = field(default_factory=dict[str, "PackageNow | None"])
+    _parsed: dict[str, _Metadata | None] = field(default_factory=dict[str, "_Metadata | None"])
     _needed: dict[str, dict[str, frozenset[str]]] = field(default_factory=dict[str, dict[str, frozenset[str]]])
 
     def package(self, name: str) -> PackageNow | None:
         """Return a distribution; None if it is not installed. Raises `FilesUnreadable`."""
         name = canonicalize_name(name)
         if name not in self._read:
-            distribution = self.path.distribution(name)
-            self._read[name] = None if distribution is None else self._look(name, distribution)
+            metadata = self._metadata(name)
+            self._read[name] = None if metadata is None else self._look(metadata)
         return self._read[name]
 
     def closure(self, name: str) -> list[PackageNow]:
@@ -59,14 +72,17 @@ class InstalledPackages:
         names = self._names(canonicalize_name(name))
         return [found for each in names if (found := self.package(each)) is not None]
 
-    def environment(self) -> LockedEnvironment:
-        """Return what an interpreter runs at its start, and its modules without a distribution."""
-        known = {top for found in self._read.values() if found is not None for top in found.files.tops}
+    def environment(self, known: Iterable[str] = ()) -> LockedEnvironment:
+        """Return what an interpreter runs at its start, and its modules without a distribution.
+
+        `known` are top-level names that need not be looked for in the RECORDs of all.
+        """
+        tops = {top for found in self._read.values() if found is not None for top in found.files.tops}
         return LockedEnvironment(
             python=self.python,
             version=self.path.version,
             at_start=self.path.run_at_start(),
-            loose={**self.path.loose_modules(known), **self._hiding()},
+            loose={**self.path.loose_modules({*tops, *known}), **self._hiding()},
         )
 
     def _hiding(self) -> dict[str, str]:
@@ -87,8 +103,8 @@ class InstalledPackages:
         """Return the names of what a distribution needs for these extras, with the extras of each."""
         key = f"{name}[{','.join(sorted(extras))}]"
         if key not in self._needed:
-            distribution, found = self.path.distribution(name), dict[str, frozenset[str]]()
-            for requirement in () if distribution is None else _read_requirements(distribution):
+            metadata, found = self._metadata(name), dict[str, frozenset[str]]()
+            for requirement in () if metadata is None else metadata.requirements:
                 marker = requirement.marker
                 if marker is None or any(marker.evaluate({**self.path.markers, "extra": extra}) for extra in extras):
                     other = canonicalize_name(requirement.name)
@@ -96,42 +112,45 @@ class InstalledPackages:
             self._needed[key] = found
         return self._needed[key]
 
-    def _look(self, name: str, distribution: Distribution) -> PackageNow:
+    def _metadata(self, name: str) -> _Metadata | None:
+        """Return what the metadata of a distribution say; None if it is not installed."""
+        if name not in self._parsed:
+            distribution = self.path.distribution(name)
+            self._parsed[name] = None if distribution is None else _parse(name, distribution)
+        return self._parsed[name]
+
+    def _look(self, metadata: _Metadata) -> PackageNow:
+        distribution = metadata.distribution
         editable = _is_editable(distribution)
         record = None if editable else read_record(distribution)
         if record is None:
-            files = self._look_at_folders(distribution)
+            files = self._look_at_folders(metadata)
         else:
             files = hash_installed(Path(str(distribution.locate_file(""))), record, self.path.foreign)
-        try:
-            permissions = read_permissions(distribution).model_dump(mode="json", exclude_defaults=True)
-        except InvalidDefinition as error:
-            permissions = {"unreadable": str(error)}
         locked = LockedPackage(
-            name=name,
-            version=distribution.version,
+            name=metadata.name,
+            version=metadata.version,
             python=self.python,
             editable=editable,
             digest=files.digest,
-            requires=tuple(sorted(self._requirements(name, {""}))),
-            permissions=permissions,
+            requires=tuple(sorted(self._requirements(metadata.name, {""}))),
+            permissions=_read_permissions(files),
             files=shorten(files.digests),
         )
         return PackageNow(locked=locked, files=files, misplaced=tuple(self._find_misplaced(files)))
 
-    def _look_at_folders(self, distribution: Distribution) -> PackageFiles:
+    def _look_at_folders(self, metadata: _Metadata) -> PackageFiles:
         """Hash what an import of an editable distribution finds, and its metadata."""
-        metadata = {
+        distribution = metadata.distribution
+        texts = {
             f"METADATA/{each}": hashlib.sha256(text.encode()).hexdigest()
             for each in _OF_METADATA
             if (text := distribution.read_text(each)) is not None
         }
         places = [place for name in sorted(_top_names(distribution)) if (place := _place(self.path.find(name)))]
         if not places:
-            raise FilesUnreadable(
-                f"{distribution.name} {distribution.version} has no RECORD, and none of its modules is found"
-            )
-        return hash_folders(places, metadata)
+            raise FilesUnreadable(f"{metadata.name} {metadata.version} has no RECORD, and none of its modules is found")
+        return hash_folders(places, texts)
 
     def _find_misplaced(self, files: PackageFiles) -> Iterator[str]:
         """Yield where an import of a top-level name leads to another file than the distribution's own."""
@@ -169,12 +188,25 @@ def _top_names(distribution: Distribution) -> set[str]:
     return found or {re.sub(r"[-.]+", "_", distribution.name)}
 
 
-def _read_requirements(distribution: Distribution) -> Iterator[Requirement]:
-    for text in distribution.requires or ():
-        try:
-            yield Requirement(text)
-        except InvalidRequirement:
-            continue  # pip would not have installed it; nobody can say what it needs
+def _parse(name: str, distribution: Distribution) -> _Metadata:
+    fields = distribution.metadata
+    requirements: list[Requirement] = []
+    # Those of an egg are in a file of their own.
+    for text in fields.get_all("Requires-Dist") or distribution.requires or ():
+        with suppress(InvalidRequirement):  # pip would not have installed it; nobody can say what it needs
+            requirements.append(Requirement(text))
+    return _Metadata(distribution, name, fields["Version"], tuple(requirements))
+
+
+def _read_permissions(files: PackageFiles) -> dict[str, Any]:
+    """Return what a package asks for, by the file among its own; the reason where that is not valid."""
+    path = next((each for each in files.digests if each.rpartition("/")[2] == PERMISSIONS), None)
+    if path is None:
+        return {}
+    try:
+        return parse_permissions(files.root / path).model_dump(mode="json", exclude_defaults=True)
+    except InvalidDefinition as error:
+        return {"unreadable": str(error)}
 
 
 def _is_editable(distribution: Distribution) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
-import tomlkit
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from toolplug.errors import ConfigError, Problem
@@ -155,6 +155,8 @@ def read_lock(file: Path) -> Lock:
 
 def write_lock(file: Path, lock: Lock) -> None:
     """Write a lock in place of the one that is there."""
+    # Reading needs no more than the standard library, and starts a host.
+    tomlkit = import_module("tomlkit")
     document = tomlkit.document()
     for line in _HEAD.splitlines():
         document.add(tomlkit.comment(line))
@@ -166,14 +168,14 @@ def write_lock(file: Path, lock: Lock) -> None:
         ("servers", lock.servers),
     ):
         if items:
-            document.add(name, _tables(items))
+            document.add(name, _tables(tomlkit, items))
     part = file.with_name(f"{file.name}.part")
     part.write_text(tomlkit.dumps(document), "utf-8", newline="\n")
     part.replace(file)
 
 
-def _tables(items: Iterable[BaseModel]) -> Any:
-    tables: Any = tomlkit.aot()
+def _tables(tomlkit: Any, items: Iterable[BaseModel]) -> Any:
+    tables = tomlkit.aot()
     for item in items:
         table = tomlkit.table()
         for name, value in item.model_dump(mode="json", exclude_defaults=True).items():

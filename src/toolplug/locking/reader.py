@@ -7,12 +7,13 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.errors import ConfigError, ProviderError
 from toolplug.host.file.configuration import Coded, Configuration, Source, read_configuration
 from toolplug.locking.comparison import compare_environment, compare_package, compare_tools
-from toolplug.locking.files import FilesUnreadable
+from toolplug.locking.files import FilesUnreadable, top_of
 from toolplug.locking.installed import InstalledPackages, PackageNow
 from toolplug.locking.lock_file import LOCK_FILE, Lock, LockedProvider, read_lock
 from toolplug.locking.search_path import host_path, path_of
@@ -42,6 +43,19 @@ def with_lock(source: Source, installed: Installed) -> Installed:
     return replace(installed, check=LockCheck(read_lock(file), file.parent))
 
 
+class _Drift(NamedTuple):
+    """What is different about something that several entries need, with the key of the first of them."""
+
+    first: str
+    lines: list[str]
+
+    def lines_for(self, key: str, name: str) -> list[str]:
+        """Return the lines for the first entry, and for another one where they are."""
+        if key == self.first or not self.lines:
+            return self.lines
+        return [f"{name}, which it needs, is not as it was locked: see providers.{self.first}"]
+
+
 class LockCheck:
     """Compares what is installed, and what it offers, with a lock; each distribution is read once."""
 
@@ -49,8 +63,8 @@ class LockCheck:
         self._lock = lock
         self._folder = folder
         self._packages: dict[str, InstalledPackages] = {}
-        self._found: dict[tuple[str, str], list[str]] = {}
-        self._environments: dict[str, list[str]] = {}
+        self._found: dict[tuple[str, str], _Drift] = {}
+        self._environments: dict[str, _Drift] = {}
         self._compiled = VerifiedCompiled(folder / _COMPILED)
 
     def check_package(self, entry: ProviderEntry, found: InstalledProvider) -> None:
@@ -100,17 +114,19 @@ class LockCheck:
         if own and locked.package != own[0].locked.name:
             lines.append(f"its package is {own[0].locked.name}, and {LOCK_FILE} has {locked.package}")
         for each in own:
-            key = each.locked.key
-            if key not in self._found:
-                self._found[key] = self._compare_package(packages, each)
-            lines += self._found[key]
+            if each.locked.key not in self._found:
+                self._found[each.locked.key] = _Drift(entry.key, self._compare_package(packages, each))
+            lines += self._found[each.locked.key].lines_for(entry.key, f"{each.locked.name} {each.locked.version}")
         for _, name in sorted(locked.keys - {each.locked.key for each in own}):
             there = packages.path.distribution(name) is not None
             lines.append(f"{name} is {'needed no longer' if there else 'not installed'}")
         if python not in self._environments:
-            now = packages.environment()
-            self._environments[python] = [*compare_environment(self._lock.environment(python), now)]
-        return [*lines, *self._environments[python]]
+            # Those of the lock: where an import of one leads is looked at with its package.
+            known = {top_of(path) for each in self._lock.packages if each.python == python for path in each.files}
+            now = packages.environment(known)
+            drift = [*compare_environment(self._lock.environment(python), now)]
+            self._environments[python] = _Drift(entry.key, drift)
+        return [*lines, *self._environments[python].lines_for(entry.key, python or "this Python")]
 
     def _compare_package(self, packages: InstalledPackages, now: PackageNow) -> list[str]:
         """Return what is different about one distribution."""
