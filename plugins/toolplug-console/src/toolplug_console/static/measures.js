@@ -99,7 +99,7 @@ export function Chart({ at, lines, label, unit }) {
       ...size(), legend: { show: false }, cursor: { show: false },
       scales: { x: { time: true, range: shownTime }, y: { range: (_, low, high) => [0, Math.max(high * 1.15, unit === "duration" ? 0.001 : 0.2)] } },
       axes: [
-        { ...axis, grid: { show: false }, space: 64, size: 28, gap: 8, values: (_, ticks) => ticks.map(clockOf) },
+        { ...axis, incrs: [60, 120, 300, 600, 900, 1_800], grid: { show: false }, space: 64, size: 28, gap: 8, values: (_, ticks) => ticks.map(clockOf) },
         { ...axis, grid: { stroke: grid, width: 1 }, size: (_, values) => 14 + 6.2 * Math.max(2, ...(values ?? []).map((each) => each.length)), space: 34, gap: 6,
           values: (_, ticks) => ticks.map(unit === "duration" ? durationTick : rateTick) },
       ],
