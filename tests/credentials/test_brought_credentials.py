@@ -168,6 +168,14 @@ async def test_a_provider_has_the_credential_of_its_own_entry_and_no_other_has_i
         assert "of-ada" not in nested.output
 
 
+@pytest.mark.requirement("I38-scope")
+async def test_two_people_behind_one_subject_never_get_each_others_replay() -> None:
+    shop = {"enabled": True, "user_auth": {"from": "credential:search"}}
+    async with open_host({"store": "memory://", "providers": {"shop": shop}}, providers={"shop": Shop}) as host:
+        for who in ("ada", "ben", "ada"):
+            assert (await call(host, "shared", f"of-{who}", "mine", idempotency_key="k")).output == f"of-{who}"
+
+
 WRONG = [
     ({"from": "search"}, "user_auth.from"),
     ({}, "user_auth"),

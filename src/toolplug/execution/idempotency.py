@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import NotRequired, Protocol, TypedDict, cast
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
@@ -98,20 +98,31 @@ class RunningProcesses(Protocol):
         ...
 
 
+Digest = Callable[[bytes], Awaitable[str]]
+"""Returns a digest that only who has the host's key can compare with guesses. Raises `StoreError`."""
+
+
+async def no_digest(data: bytes) -> str:
+    """Return nothing: outside of a host there is no key."""
+    return ""
+
+
 class Replays:
     """First results by tenant, subject and idempotency key. Implements `toolplug.catalog.plan.Replay`.
 
-    `processes` are those that share the store.
+    `processes` are those that share the store. `digest` returns a keyed digest of credentials that a caller brings: two
+    people behind one subject, who bring different ones, never get each other's results.
     """
 
-    def __init__(self, store: Store, processes: RunningProcesses) -> None:
+    def __init__(self, store: Store, processes: RunningProcesses, digest: Digest = no_digest) -> None:
         self._store = store
+        self._digest = digest
         self._processes = processes
         self._running: dict[str, _CallEntry] = {}
 
     async def begin(self, plan: Plan, call: ToolCall, context: CallContext, seconds: float) -> ToolResult | None:
         """Return the first result or a refusal; None after marking an unused key as running. Raises `StoreError`."""
-        key = _key(context)
+        key = await self._key(context)
         lease_s = seconds + LEASE_BEYOND_DEADLINE_S
         mark: _CallEntry = {
             "body": _body(plan, call, context),
@@ -138,7 +149,7 @@ class Replays:
 
     async def finish(self, plan: Plan, context: CallContext, result: ToolResult | None) -> None:
         """Store the result, or free the key if there is none. A store error is logged; the mark is left for its day."""
-        key = _key(context)
+        key = await self._key(context)
         mark = self._running.get(key)
         try:
             record = await self._store.read(key)
@@ -196,6 +207,13 @@ class Replays:
         refusal = Refusal("a call with its idempotency key runs", RETRY_S)
         return limited_result(call, refusal)._replace(metadata={"code": KEY_RUNNING})
 
+    async def _key(self, context: CallContext) -> str:
+        principal, brought = context.principal, context.credentials
+        of = [principal.tenant, principal.subject, context.idempotency_key]
+        if brought:
+            of.append(await self._digest(canonical(dict(brought))))
+        return f"replay/{name_digest(*of)}"
+
 
 def outcome_unknown(call: ToolCall) -> ToolResult:
     """Return the result of a call under a key whose first call left none: it may have had its effect."""
@@ -207,11 +225,6 @@ def outcome_unknown(call: ToolCall) -> ToolResult:
 
 def _entry(value: bytes) -> _CallEntry:
     return cast("_CallEntry", json.loads(value))  # only this module writes under its keys
-
-
-def _key(context: CallContext) -> str:
-    principal = context.principal
-    return f"replay/{name_digest(principal.tenant, principal.subject, context.idempotency_key)}"
 
 
 def _body(plan: Plan, call: ToolCall, context: CallContext) -> str:

@@ -130,6 +130,13 @@ class Sealer:
         except (ValueError, import_module("cryptography.exceptions").InvalidTag):
             raise Unsealable("changed since it was sealed, or sealed for something else") from None
 
+    def digest(self, data: bytes) -> str:
+        """Return 64 hex digits that nobody without the keys can compare with guesses.
+
+        They are by the oldest key, so that a rotation does not change them.
+        """
+        return hmac.digest(hmac.digest(self._keys()[-1], b"digest of " + self._purpose, "sha256"), data, "sha256").hex()
+
     def _key_of(self, sealed: bytes) -> bytes | None:
         return next((key for key in self._keys() if sealed[:_HEAD] == _VERSION + _id_of(key)), None)
 

@@ -80,7 +80,7 @@ class Parts:
             approvals = PartApprovals()
             # A result that was too long is kept for as long as sessions live now (docs/reference/statuses.md).
             artifacts = Artifacts(store, lambda: current().results_ttl_s)
-            services = call_services(records, approvals, artifacts, current, serves.on_call, lambda: tools)
+            services = call_services(records, approvals, artifacts, current, serves.on_call, lambda: tools, key.sealer)
             equipment = EquippedToolsets(services.unknown, always_listed(current))
             saved = SavedToolsets(store, equipment, lambda caller: parts.unchosen(caller), requests)  # noqa: PLW0108  later
             opened: list[RunningParts] = []  # none while providers start

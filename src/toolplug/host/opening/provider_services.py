@@ -7,6 +7,7 @@ from functools import cache, partial
 from typing import TypeVar
 
 from toolplug.catalog.plan import Tool
+from toolplug.errors import HostKeyError, StoreUnavailable
 from toolplug.execution.accounting import CallAccounting, OnCall
 from toolplug.execution.executor import CallerTools
 from toolplug.execution.host_approvals import PartApprovals
@@ -65,6 +66,7 @@ def call_services(
     current: CurrentConfiguration,
     on_call: OnCall | None,
     tools: Callable[[], ToolsForParts],
+    sealing: Sealing,
 ) -> CallServices:
     """Return what every call of the host needs. `tools()` gives those of callers once the host is open."""
 
@@ -74,7 +76,7 @@ def call_services(
 
     return CallServices(
         accounting=CallAccounting(on_call, records.cluster),
-        replay=Replays(records.store, records.processes),
+        replay=Replays(records.store, records.processes, partial(_digest, sealing)),
         approvals=approvals,
         artifacts=artifacts,
         limits=limits,
@@ -82,6 +84,14 @@ def call_services(
             tools().executor_for(caller.principal, caller.agent, caller.session), caller
         ),
     )
+
+
+async def _digest(sealing: Sealing, data: bytes) -> str:
+    """Return a keyed digest. Raises `StoreUnavailable` without a key: the host then keeps no result under it."""
+    try:
+        return (await sealing("replays")).digest(data)
+    except HostKeyError as error:
+        raise StoreUnavailable(str(error)) from None
 
 
 def host_key(current: CurrentConfiguration, store: Store) -> HostKey:
