@@ -84,7 +84,7 @@ class LiveCatalog(ModelTools):
         """
         if context is None:
             context = self.default_context
-        elif not isinstance(context, CallContext):
+        elif not isinstance(context, CallContext):  # pyright: ignore[reportUnnecessaryIsInstance]  a slip of people
             raise no_context(context) if isinstance(call, ToolCall) else no_call(call)
         catalog = self._catalog if self._fresh else self.catalog
         try:
