@@ -1,8 +1,7 @@
 """Tools of other frameworks through toolplug's adapters, against the framework's own call: CPU time.
 
 Each framework's own call is what its documentation shows for asynchronous code; for a blocking tool of `llm`, which has
-no such call, it is the thread that asyncio gives it. The tools do next to nothing, so this is the worst case: what the
-host adds is the same for a tool that works.
+no such call, it is the thread that asyncio gives it. The tools do next to nothing, so this is the worst case.
 """
 
 from __future__ import annotations
