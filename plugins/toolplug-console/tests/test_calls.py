@@ -66,6 +66,26 @@ async def test_a_visitor_sees_the_calls_of_its_tenant_and_an_operator_those_of_a
     assert {"kind", "source", "duration_s"}.isdisjoint(seen[1])
 
 
+OFFICE = {
+    "toolsets": {"office": {"prefix": "office", "from": "provider:sample"}},
+    "agents": {"clerk": {"toolsets": ["office"]}},
+}
+
+
+@pytest.mark.requirement("I16-1-feed")
+async def test_a_call_through_a_toolset_has_the_name_that_its_caller_knows(serve: Serve) -> None:
+    async with serve(ALICE, host=OFFICE) as host:
+        alice = host.callers["alice"]
+        async with open_stream(host.app, PATH, key_of(alice)) as stream:
+            await stream.next("calls")
+            await alice.client.post(
+                "/v1/tool-calls",
+                json={"name": "office.echo", "arguments": {"text": "x"}, "agent": "clerk"},
+            )
+            [seen] = (await stream.next("calls"))["calls"]
+    assert (seen["tool"], seen["source"], seen["status"]) == ("office.echo", "sample", "success")
+
+
 @pytest.mark.requirement("I16-1-feed")
 async def test_nothing_is_asked_of_a_console_that_remembers_nothing_while_nobody_looks(serve: Serve) -> None:
     async with serve(remember=False) as host:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -22,12 +23,14 @@ EVE = Principal(subject="eve", tenant="t1", scopes=frozenset({"tools:read", "too
 def serve(in_process_host: Any) -> Serve:
     """Opens a host with these settings of the journal; again, it is the same one restarted."""
 
-    def open_it(**settings: object) -> AbstractAsyncContextManager[Any]:
+    def open_it(
+        host: Mapping[str, object] = MappingProxyType({}), **settings: object
+    ) -> AbstractAsyncContextManager[Any]:
         providers: Mapping[str, object] = {
             "journal": {"enabled": True, **settings},
             "hello": {"enabled": True, "greeting": "Hi"},
         }
-        return in_process_host({"providers": providers}, principals=[ANN, BOB, EVE])
+        return in_process_host({"providers": providers, **host}, principals=[ANN, BOB, EVE])
 
     return open_it
 

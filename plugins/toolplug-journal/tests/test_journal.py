@@ -49,6 +49,19 @@ async def test_every_call_is_kept_with_who_made_it_how_it_ended_and_how_long_it_
         assert set(calls[0]) == {"id", "ts", "subject", "tool", "call_id", "status", "duration_s"}
 
 
+@pytest.mark.requirement("I2-8-journal")
+async def test_a_call_through_a_toolset_has_the_name_that_questions_and_grants_have(serve: Serve) -> None:
+    office = {
+        "toolsets": {"office": {"prefix": "office", "from": "provider:hello"}},
+        "agents": {"clerk": {"toolsets": ["office"]}},
+    }
+    async with serve(office) as served:
+        ann = served.callers["ann"]
+        body = {"id": "a1", "name": "office.hello", "arguments": {"name": "Ann"}, "agent": "clerk"}
+        await ann.client.post("/v1/tool-calls", json=body)
+        assert shown(await page(ann)) == [("ann", "office.hello", "a1", "success")]
+
+
 @pytest.mark.requirement("I2-8-journal-arguments")
 async def test_arguments_are_kept_only_where_the_operator_says_so_and_results_never(
     serve: Serve, tmp_path: Path

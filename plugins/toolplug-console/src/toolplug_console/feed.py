@@ -188,7 +188,7 @@ class CallFeed:
         note = quick_note(
             Note,
             (
-                call.name,
+                call.name if tool is None else tool.name,  # with the prefix of a toolset, as its caller knows it
                 call.id,
                 *_shown_fields(context),
                 approval_of(approval, metadata) if approval or metadata else "",
@@ -339,7 +339,7 @@ class CallFeed:
     def _see(self, number: int, note: Note) -> SeenCall:
         tool = note.tool
         sensitive = note.name in self._sensitive or (
-            tool is not None and (tool.hints.sensitive or tool.name in self._sensitive)
+            tool is not None and (tool.hints.sensitive or tool.ref.name in self._sensitive)
         )
         place = self._places.of(note.call_id, note.request_id)
         seen = seen_call(note, number, place, sensitive=sensitive)

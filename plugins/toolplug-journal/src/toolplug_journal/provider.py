@@ -248,7 +248,7 @@ class Journal(FunctionProvider):
             began_at=time(),
             tenant=context.principal.tenant,
             subject=context.principal.subject,
-            tool=short(call.name),
+            tool=short(call.name if tool is None else tool.name),
             call_id=short(call.id),
             arguments=argument_text(call.arguments) if kept else None,
         )
