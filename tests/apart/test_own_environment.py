@@ -126,14 +126,14 @@ async def test_a_process_of_another_protocol_is_refused_in_words(site: Path, tmp
 @pytest.mark.parametrize(
     ("run", "words"),
     [
-        ("{python: ./env/bin/python}", "python needs process: true next to it"),
+        ("{python: ./env/bin/python}", "python is of a provider in a process of its own; add process: true"),
         ("{process: true, package: toolplug-x}", "package is installed for python, which names no interpreter"),
     ],
 )
 def test_an_environment_that_nobody_uses_is_a_problem(tmp_path: Path, run: str, words: str) -> None:
     (tmp_path / "providers.yaml").write_text(f"providers:\n  hello: {{enabled: true, run: {run}}}\n")
     done = toolplug("check", folder=tmp_path)
-    assert (done.code, words in done.err) == (1, True), done.err
+    assert (done.code, words in done.out) == (1, True), done.out
 
 
 @pytest.mark.process

@@ -9,7 +9,7 @@ import pty
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -118,7 +118,10 @@ def further(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def ask_nobody(settings: dict[str, SettingsSchema], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `toolplug schema` find the answers of the packages without asking them again."""
 
-    def answered(types: Iterable[str], asked: Callable[[], object]) -> dict[str, SettingsSchema]:
+    def answered(
+        types: Iterable[str], asked: Callable[[], object], *, pythons: Mapping[str, str]
+    ) -> dict[str, SettingsSchema]:
+        assert not pythons
         return {name: settings[name] for name in types}
 
     monkeypatch.setattr("toolplug.cli.schema.settings_schemas", answered)

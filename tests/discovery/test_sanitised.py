@@ -462,7 +462,7 @@ def test_a_provider_cleans_the_definition_of_a_stranger_and_hears_what_was_remov
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"name": "a b"}, "no name for a provider's tool"),
+        ({"name": "a b"}, "not a valid name for a provider's tool"),
         ({"parameters": {"type": "array"}}, "is of type 'array', not object"),
         ({"parameters": {"type": "object", "properties": {"a\u200b": {}}}}, "hidden character"),
     ],

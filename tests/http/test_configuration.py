@@ -87,6 +87,9 @@ async def test_admin_sees_every_value_with_its_origin_and_no_secret(config: Writ
         "required": ("true", "default", "default"),
         "offer": ("always", "default", "default"),
         "public_routes": ("false", "default", "default"),
+        "run.process": ("false", "default", "default"),
+        "run.worker": ("false", "default", "default"),
+        "run.tenants": ("own", "default", "default"),
         "on_failure": ("deny", "default", "default"),
         "max_tokens": ("7", "default", "default"),
     }

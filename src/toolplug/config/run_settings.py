@@ -113,6 +113,7 @@ class RunSettings(FileMapping):
         given = sorted(self.model_fields_set - ({"process", "worker", *_OF_WORKERS} if self.worker else {"process"}))
         if given and not self.process:
             what = "{key} is of a provider in a process of its own; add process: true"
+            what = "{key} cannot be set for workers that dial in; set it where they run" if self.worker else what
             raise PydanticCustomError("no_process", what, {"key": given[0]})
         if self.package is not None and self.python is None:
             raise PydanticCustomError("own_environment", "package is installed for python, which names no interpreter")

@@ -65,6 +65,7 @@ _LOG = logging.getLogger("toolplug.http")
 
 _WORKERS = "toolplug.http.providers.workers"
 """Serves workers that dial in; imported when one does."""
+_WORKERS_PATH = "/v1/workers/"
 POLICY_VIOLATION = 1008
 
 
@@ -189,7 +190,7 @@ class _HostApp:
 
     async def _serve_other(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a worker that dials in, or confirm a lifespan."""
-        if scope["type"] == "websocket":
+        if scope["type"] == "websocket" and _WORKERS_PATH in scope.get("path", ""):
             await self._serve_worker(scope, receive, send)
             return
         if self._host.entered:

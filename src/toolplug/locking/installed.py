@@ -40,7 +40,7 @@ class PackageNow:
     misplaced: tuple[str, ...] = ()
 
 
-class _Metadata(NamedTuple):
+class _InstalledMetadata(NamedTuple):
     """What the metadata of a distribution say; they are parsed once, which takes 0.3 ms each."""
 
     distribution: Distribution
@@ -56,7 +56,7 @@ class InstalledPackages:
     python: str
     path: SearchPath
     _read: dict[str, PackageNow | None] = field(default_factory=dict[str, "PackageNow | None"])
-    _parsed: dict[str, _Metadata | None] = field(default_factory=dict[str, "_Metadata | None"])
+    _parsed: dict[str, _InstalledMetadata | None] = field(default_factory=dict[str, "_InstalledMetadata | None"])
     _needed: dict[str, dict[str, frozenset[str]]] = field(default_factory=dict[str, dict[str, frozenset[str]]])
 
     def package(self, name: str) -> PackageNow | None:
@@ -112,14 +112,14 @@ class InstalledPackages:
             self._needed[key] = found
         return self._needed[key]
 
-    def _metadata(self, name: str) -> _Metadata | None:
+    def _metadata(self, name: str) -> _InstalledMetadata | None:
         """Return what the metadata of a distribution say; None if it is not installed."""
         if name not in self._parsed:
             distribution = self.path.distribution(name)
             self._parsed[name] = None if distribution is None else _parse(name, distribution)
         return self._parsed[name]
 
-    def _look(self, metadata: _Metadata) -> PackageNow:
+    def _look(self, metadata: _InstalledMetadata) -> PackageNow:
         distribution = metadata.distribution
         editable = _is_editable(distribution)
         record = None if editable else read_record(distribution)
@@ -139,7 +139,7 @@ class InstalledPackages:
         )
         return PackageNow(locked=locked, files=files, misplaced=tuple(self._find_misplaced(files)))
 
-    def _look_at_folders(self, metadata: _Metadata) -> PackageFiles:
+    def _look_at_folders(self, metadata: _InstalledMetadata) -> PackageFiles:
         """Hash what an import of an editable distribution finds, and its metadata."""
         distribution = metadata.distribution
         texts = {
@@ -188,14 +188,14 @@ def _top_names(distribution: Distribution) -> set[str]:
     return found or {re.sub(r"[-.]+", "_", distribution.name)}
 
 
-def _parse(name: str, distribution: Distribution) -> _Metadata:
+def _parse(name: str, distribution: Distribution) -> _InstalledMetadata:
     fields = distribution.metadata
     requirements: list[Requirement] = []
     # Those of an egg are in a file of their own.
     for text in fields.get_all("Requires-Dist") or distribution.requires or ():
         with suppress(InvalidRequirement):  # pip would not have installed it; nobody can say what it needs
             requirements.append(Requirement(text))
-    return _Metadata(distribution, name, fields["Version"], tuple(requirements))
+    return _InstalledMetadata(distribution, name, fields["Version"], tuple(requirements))
 
 
 def _read_permissions(files: PackageFiles) -> dict[str, Any]:

@@ -13,9 +13,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
+from importlib import import_module
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-
-from toolplug.runtime.threads import in_own_thread
 
 _LOG = logging.getLogger("toolplug.execution")
 
@@ -136,6 +135,7 @@ async def resolve_host(host: str, port: int) -> Sequence[str]:
     A thread each, at most as many as a transport opens connections: `loop.getaddrinfo` waits in the few threads that
     the whole process shares, and names whose servers keep silent would hold them.
     """
+    in_own_thread = import_module("toolplug.runtime.threads").in_own_thread  # asyncio is not for every author
     infos = await in_own_thread(partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
     return list(dict.fromkeys(str(info[4][0]) for info in infos))
 

@@ -12,6 +12,7 @@ from html import escape
 from urllib.parse import urlsplit
 
 from starlette.responses import HTMLResponse, RedirectResponse, Response
+from typing_extensions import TypedDict
 
 from toolplug.errors import ToolUnavailable
 from toolplug.execution.user_auth import UserOAuth
@@ -67,12 +68,25 @@ def _oauth_of(part: RunningCredentials, asked: AskedSignIn) -> UserOAuth | None:
     return auth.oauth if auth is not None and owner == asked.owner else None
 
 
+class ClientMetadata(TypedDict):
+    """The host as issuers know it (RFC 7591, and the draft of documents whose URL is the client's id)."""
+
+    client_id: str
+    client_name: str
+    redirect_uris: list[str]
+    grant_types: list[str]
+    response_types: list[str]
+    token_endpoint_auth_method: str
+    application_type: str
+
+
 @route("GET", "/connect/client.json", None, "The host as a client of issuers")
-@answers(dict[str, object])
-async def describe_client(request: HostRequest) -> Response:
+@answers(ClientMetadata)
+async def describe_client(request: HostRequest) -> OrjsonResponse[ClientMetadata]:
     """Answer the metadata document whose URL is the host's client id."""
     issuers, base = await issuers_module(), base_url(request)
-    return OrjsonResponse(issuers.document_of(f"{base}/connect/client.json", f"{base}/connect/callback"))
+    document: ClientMetadata = issuers.document_of(f"{base}/connect/client.json", f"{base}/connect/callback")
+    return OrjsonResponse(document)
 
 
 @route("GET", "/connect/callback", None, "The answer of an issuer")
