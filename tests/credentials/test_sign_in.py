@@ -15,6 +15,7 @@ from tests.credentials.oauth_server import LISTING, Accounts, serving_oauth
 
 from toolplug import Host, Principal, open_host
 from toolplug.http import create_app
+from toolplug.parts.credentials.issuers import is_same_issuer
 from toolplug.parts.credentials.running import RunningCredentials
 from toolplug.parts.credentials.service import tokens_of
 from toolplug.parts.credentials.tokens import user_key
@@ -231,3 +232,18 @@ async def test_the_document_of_the_host_as_a_client_names_its_callback(url: str,
         document = (await client.get("/connect/client.json")).json()
         assert document["client_id"] == "http://127.0.0.1:8080/connect/client.json"
         assert document["redirect_uris"] == ["http://127.0.0.1:8080/connect/callback"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("https://id.example", "https://id.example", True),
+        ("https://id.example/", "https://id.example", True),
+        ("https://id.example/a", "https://id.example/a/", False),
+        ("https://id.example", "http://id.example", False),
+        ("https://id.example", "https://id.example.org", False),
+        ("https://id.example//", "https://id.example", False),
+    ],
+)
+def test_an_issuer_has_one_name_and_a_root_its_slash_or_not(one: str, other: str, same: bool) -> None:
+    assert is_same_issuer(one, other) is same is is_same_issuer(other, one)

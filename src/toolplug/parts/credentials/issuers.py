@@ -10,7 +10,7 @@ import base64
 import json
 from collections.abc import Mapping
 from typing import NamedTuple
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 import httpx2
 from mcp.client.auth import OAuthFlowError
@@ -26,7 +26,6 @@ from mcp.client.auth.utils import (
     handle_auth_metadata_response,
     handle_protected_resource_response,
     handle_registration_response,
-    issuers_match,
     should_use_client_metadata_url,
     validate_authorization_response_iss,
 )
@@ -39,6 +38,15 @@ from toolplug.parts.credentials.tokens import UserTokens
 
 CLIENT_NAME = "toolplug"
 _GRANTS = ["authorization_code", "refresh_token"]
+
+
+def is_same_issuer(one: str, other: str) -> bool:
+    """Return whether two names are those of one issuer: equal (RFC 8414, section 3.3), but for the slash of a root.
+
+    The SDK has its own since 2.3 only.
+    """
+    root, slashed = sorted((one, other), key=len)
+    return one == other or (slashed == f"{root}/" and not urlsplit(root).path)
 
 
 class SignInFailed(Exception):
@@ -88,7 +96,7 @@ async def _find(http: httpx2.AsyncClient, owner: AuthOwner, oauth: UserOAuth) ->
                 raise SignInFailed(f"the server {owner.key!r} says that it is another resource than its url")
             resource = str(described.resource)
             servers = [str(url) for url in described.authorization_servers]
-            if named is not None and not any(issuers_match(named, each) for each in servers):
+            if named is not None and not any(is_same_issuer(named, each) for each in servers):
                 raise SignInFailed(f"the server {owner.key!r} does not name the issuer of its entry")
             named = named or servers[0]
     for url in build_oauth_authorization_server_metadata_discovery_urls(named, owner.url):
@@ -97,7 +105,7 @@ async def _find(http: httpx2.AsyncClient, owner: AuthOwner, oauth: UserOAuth) ->
             break
         if metadata is not None:
             expected = named or f"{httpx2.URL(owner.url).scheme}://{httpx2.URL(owner.url).netloc.decode()}"
-            if not issuers_match(str(metadata.issuer), expected):
+            if not is_same_issuer(str(metadata.issuer), expected):
                 raise SignInFailed("the metadata of the issuer is that of another one")
             if "S256" not in (metadata.code_challenge_methods_supported or ["S256"]):
                 raise SignInFailed("the issuer does not support PKCE with S256")
