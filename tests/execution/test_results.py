@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, field_serializer
 from tests.execution.harness import Harness
 
+from toolplug import FunctionRegistry, ToolUnavailable, tool
 from toolplug.catalog.call import ToolCall, ToolResult, ToolStatus
 from toolplug.execution.results import round_up, timed_out
 from toolplug.signatures.values import as_json
@@ -308,3 +309,17 @@ async def test_the_log_names_the_line_of_a_serializer_that_raised(
 
     assert any(f"raised KeyError at {__file__}:{BROKEN_LINE} in Broken.show" in text for text in caplog.messages)
     assert "secret" not in caplog.text
+
+
+async def test_metadata_of_what_is_unavailable_may_have_any_names() -> None:
+    @tool
+    def price() -> str:
+        "Say a price."
+        raise ToolUnavailable("closed", code="closed", metadata={"call": 1, "reason": "holidays", "code": "mine"})
+
+    async with FunctionRegistry([price]) as registry:
+        result = await registry.call("price")
+    assert (result.status, result.metadata) == (
+        "unavailable",
+        {"call": 1, "reason": "holidays", "code": "closed"},
+    )

@@ -199,8 +199,9 @@ def _owner(plan: Plan) -> CodeOwner:
 def _make_unavailable(call: ToolCall, error: ToolUnavailable) -> ToolResult:
     metadata = as_json(dict(error.metadata))
     known = EMPTY if metadata is None else cast("Mapping[str, object]", metadata.value)
-    result = unavailable(call, str(error), **{**known, "code": error.code})
-    return result._replace(retry_after_s=error.retry_after_s)
+    result = unavailable(call, str(error), code=error.code)
+    # The names are the tool's own: as arguments, one such as `call` would be in the way.
+    return result._replace(metadata={**known, **result.metadata}, retry_after_s=error.retry_after_s)
 
 
 def _make_tool_error(call: ToolCall, error: ToolError) -> ToolResult:

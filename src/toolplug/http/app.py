@@ -193,7 +193,7 @@ class _HostApp:
         if scope["type"] == "websocket" and _WORKERS_PATH in scope.get("path", ""):
             await self._serve_worker(scope, receive, send)
             return
-        if self._host.entered:
+        if scope["type"] == "lifespan" and self._host.entered:
             await in_own_thread(partial(import_token_checks, self._host.settings.auth))
             self._current_checks()  # so that the log warns of missing auth before the first request
         await serve_other_protocol(scope, receive, send)

@@ -78,7 +78,7 @@ class FastMcpServer(ForeignTools):
             result = await client.call_tool_mcp(call.name, arguments, progress_handler=report)
         except FastMcpToolError as error:
             raise ToolError(str(error)) from error
-        return _result(result)
+        return _make_result(result)
 
 
 def _find_server(name: str, folder: Path) -> Any:
@@ -114,7 +114,7 @@ def _foreign(tool: Tool) -> ForeignTool:
     )
 
 
-def _result(result: CallToolResult) -> ToolResult:
+def _make_result(result: CallToolResult) -> ToolResult:
     text = "\n".join(block.text for block in result.content if isinstance(block, TextContent))
     if result.is_error:
         raise ToolError(text or "the tool failed without a word")

@@ -63,7 +63,7 @@ class LangChainTools(ForeignTools):
             raise ToolError(
                 "the tool answers with a command for a graph, which only an agent of LangGraph can carry out"
             )
-        return _result(message)
+        return _make_result(message)
 
 
 def _is_async(tool: BaseTool) -> bool:
@@ -124,7 +124,7 @@ def _foreign(tool: BaseTool) -> ForeignTool:
     return ForeignTool(name=tool.name, description=tool.description, parameters=parameters, source=tool)
 
 
-def _result(message: ToolMessage) -> ToolResult:
+def _make_result(message: ToolMessage) -> ToolResult:
     content: Any = message.content
     if isinstance(content, str):
         text, parts = content, ()

@@ -82,8 +82,8 @@ class LlmPlugin(ForeignTools):
             run = thread.run
         try:
             if inspect.iscoroutinefunction(function):
-                return _result(await function(**arguments))
-            return await run(lambda: _result(function(**arguments)))
+                return _make_result(await function(**arguments))
+            return await run(lambda: _make_result(function(**arguments)))
         except Exception as error:
             # To `llm` too the text of an exception is what the model reads: plugins word theirs for it.
             raise ToolError(str(error) or type(error).__name__) from error
@@ -299,7 +299,7 @@ def _foreign(tool: Any) -> ForeignTool:
     return ForeignTool(name=tool.name, description=description, parameters=parameters, source=tool)
 
 
-def _result(value: Any) -> ToolResult:
+def _make_result(value: Any) -> ToolResult:
     """Return the result that a model gets from `llm`: text, or JSON in which what has no JSON is its `repr`."""
     attachments: list[llm.Attachment] = []
     if isinstance(value, llm.ToolOutput):

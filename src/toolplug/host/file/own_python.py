@@ -25,13 +25,14 @@ def host_keys(document: Document, path: KeyPath, names: Iterable[str], environ: 
     return expanded_keys(document, path, [name for name in names if name in there], environ)
 
 
-def own_python(document: Document, path: KeyPath, environ: Mapping[str, str]) -> str:
-    """Return the interpreter that the entry at a path names, as the file has it; empty if none.
+def run_of(document: Document, path: KeyPath, environ: Mapping[str, str]) -> Mapping[str, object]:
+    """Return `run` of the entry at a path, empty if it has none that is a mapping; it is checked with the entry."""
+    return mapping_of(mapping_of(host_keys(document, path, ["run"], environ).value).get("run"))
 
-    What is wrong with it is found when the entry is read.
-    """
-    run = mapping_of(host_keys(document, path, ["run"], environ).value).get("run")
-    python = mapping_of(run).get("python")
+
+def own_python(document: Document, path: KeyPath, environ: Mapping[str, str]) -> str:
+    """Return the interpreter that the entry at a path names, as the file has it; empty if none."""
+    python = run_of(document, path, environ).get("python")
     return python if isinstance(python, str) else ""
 
 

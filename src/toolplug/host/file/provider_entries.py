@@ -23,7 +23,7 @@ from toolplug.config.yaml_tree import KeyPath, MappingNode, ScalarNode, Value, s
 from toolplug.crashes import outline_error
 from toolplug.errors import ConfigError, NoSuchProvider, Problem, ProviderError
 from toolplug.execution.limits.resolved_limits import DEFAULT_ORIGIN
-from toolplug.host.file.own_python import find_there, installed_elsewhere, is_elsewhere, own_python, python_path
+from toolplug.host.file.own_python import find_there, installed_elsewhere, is_elsewhere, own_python, python_path, run_of
 from toolplug.host.file.packages import known_package
 from toolplug.host.file.settings import (
     MCP,
@@ -261,11 +261,7 @@ class ProviderEntries:
 
     def _runs_elsewhere(self, path: KeyPath) -> bool:
         """Return whether an entry has `run: {worker: true}`: its package is where its workers are."""
-        node = self.document.node(path)
-        if not isinstance(node, MappingNode) or "run" not in node.entries:
-            return False
-        run = mapping_of(expanded_keys(self.document, path, ["run"], self.environ).value).get("run")
-        return isinstance(run, dict) and run.get("worker") is True
+        return run_of(self.document, path, self.environ).get("worker") is True
 
     def _file(self, key: str, type_name: str, at: KeyPath) -> InstalledProvider:
         """Return the provider type of a file below the folder of the configuration. Raises `ConfigError`."""
