@@ -23,7 +23,8 @@ function move(key) {
 /** The keys of every page. They do nothing while something is typed, but for the palette's. */
 export function Keyboard({ pages, visitor }) {
   const [open, setOpen] = useState("");
-  useEffect(() => {
+  // Before the page is painted: who presses a key at once would press it into nothing.
+  useLayoutEffect(() => {
     const press = (event) => {
       if (event.key.toLowerCase() === "k" && (event.metaKey || event.ctrlKey) && !event.altKey) {
         event.preventDefault();

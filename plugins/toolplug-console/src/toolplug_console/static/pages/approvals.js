@@ -2,7 +2,7 @@
 import { ask, decisionHeaders, useAnswer } from "../api.js";
 import { fitsSentence, Sentence } from "../sentence.js";
 import { AllowLike, Grants } from "./grants.js";
-import { Badge, Card, Code, count, Empty, html, Loading, Problem, shown, Since, Text, useEffect, useMemo, useRef, useState } from "../ui.js";
+import { Badge, Card, Code, count, Empty, html, Loading, Problem, shown, Since, Text, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../ui.js";
 
 const PATH = "/v1/approvals";
 const EVERY_MS = 3_000;
@@ -77,7 +77,8 @@ function useKeys(waiting, chosen, decide) {
       decide(key === "a" ? "approve" : "deny");
     }
   };
-  useEffect(() => {
+  // Before the page is painted: who presses a key at once would press it into nothing.
+  useLayoutEffect(() => {
     const press = (event) => {
       if (!["a", "d", "j", "k"].includes(event.key) || event.repeat || event.metaKey || event.ctrlKey || event.altKey) return;
       if (event.target.closest("input, textarea, select, dialog") || document.querySelector("dialog[open]")) return;
