@@ -93,3 +93,39 @@ async def test_one_rule_decides_fifty_calls_on_a_phone_and_is_taken_back(chromiu
     statuses = Counter(item["status"] for item in kept)
     assert [statuses[name] for name in ("success", "approval_approved", "grant_revoked")] == [51, 1, 1]
     await context.close()
+
+
+SHOP = """
+from pydantic import BaseModel
+from toolplug import tool
+
+class Line(BaseModel):
+    sku: str
+    count: int = 1
+    gift: bool = False
+
+@tool
+async def order(lines: list[Line], express: bool = False) -> str:
+    "Order goods."
+    return "ordered"
+"""
+
+
+@pytest.mark.requirement("I33-approvals")
+async def test_records_are_said_in_words(chromium: Browser, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(SHOP)
+    shop = {"type": "./shop.py", "enabled": True, "tools": {"order": {"policy": "ask"}}}
+    (tmp_path / "providers.yaml").write_text(yaml.safe_dump({"providers": {"shop": shop, "console": {"enabled": True}}}))
+    lines = [{"sku": "A1", "count": 2}, {"sku": "B2", "gift": True}]
+    page = await (await chromium.new_context()).new_page()
+    with serving(folder=tmp_path) as service:
+        async with AsyncClient(base_url=service.url, timeout=30) as client:
+            body = {"name": "order", "arguments": {"lines": lines, "express": True}}
+            assert (await client.post("/v1/tool-calls", json=body)).json()["status"] == "denied"
+        await page.goto(f"{service.url}/console#/approvals")
+        said = page.locator(".approval .sentence")
+        await expect(said).to_have_text("order lines sku A1, count 2; sku B2, gift, express.")
+        await expect(page.get_by_text("Arguments as JSON")).to_be_visible()
+        await page.context.close()
+        service.process.terminate()
+        assert service.end() == 0, service.lines

@@ -115,7 +115,7 @@ function Waiting({ ticket, chosen, tool, home, journal, alike, decide }) {
     <${Problem} error=${state.error}/>
     <div class="actions"><button type="button" class="primary" disabled=${busy} onClick=${act([ticket], "approve")}>${state.busy === "approve" ? "Approving …" : "Approve"}</button>
       <button type="button" class="danger" disabled=${busy} onClick=${act([ticket], "deny")}>${state.busy === "deny" ? "Denying …" : "Deny"}</button>
-      ${many && html`<span class="apart"></span><button type="button" disabled=${busy} onClick=${act(alike, "approve")}>Allow all ${alike.length} of ${shown(ticket.tool, 60)}</button><button type="button" class="danger" disabled=${busy} onClick=${act(alike, "deny")}>Refuse all</button>`}
+      ${many && html`<span class="apart"></span><button type="button" disabled=${busy} onClick=${act(alike, "approve")}>Approve all ${alike.length} of ${shown(ticket.tool, 60)}</button><button type="button" class="danger" disabled=${busy} onClick=${act(alike, "deny")}>Deny all</button>`}
       <span class="apart"></span><a class="plain" href=${`#/approvals/${ticket.id}`}>Link</a></div><//></div>`;
 }
 
