@@ -164,7 +164,7 @@ async def test_a_tool_is_found_and_called_by_keyboard_alone(chromium: Browser, u
         await page.keyboard.press("ArrowDown")
         await expect(page.get_by_role("heading", name="count")).to_be_visible()
         await expect(page.locator(".gates > li")).not_to_have_count(0)
-        await page.get_by_label("seconds").fill("0.5")
+        await page.get_by_label("seconds").fill("2")
         await page.keyboard.press("Enter")
         await expect(page.get_by_text("step 1")).to_be_visible()
         await expect(page.get_by_role("region", name="Result", exact=True)).to_have_text("counted")

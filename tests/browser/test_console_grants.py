@@ -115,7 +115,9 @@ async def order(lines: list[Line], express: bool = False) -> str:
 async def test_records_are_said_in_words(chromium: Browser, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(SHOP)
     shop = {"type": "./shop.py", "enabled": True, "tools": {"order": {"policy": "ask"}}}
-    (tmp_path / "providers.yaml").write_text(yaml.safe_dump({"providers": {"shop": shop, "console": {"enabled": True}}}))
+    (tmp_path / "providers.yaml").write_text(
+        yaml.safe_dump({"providers": {"shop": shop, "console": {"enabled": True}}})
+    )
     lines = [{"sku": "A1", "count": 2}, {"sku": "B2", "gift": True}]
     page = await (await chromium.new_context()).new_page()
     with serving(folder=tmp_path) as service:

@@ -23,7 +23,7 @@ from tests.clients.environments import codex
 from tests.node.installed import installed, node, script
 
 from toolplug.foreign.client_files import PROGRAMS, ClientName, RemoteServer, StartedServer
-from toolplug.parts.mcp.client_files.server_insertion import with_server
+from toolplug.parts.mcp.client_files.writing import with_server
 
 pytestmark = [pytest.mark.judge, pytest.mark.requirement("I32-connect")]
 

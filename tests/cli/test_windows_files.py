@@ -15,7 +15,7 @@ from toolplug.config.document import parse_document, read_document
 from toolplug.config.environment import expand
 from toolplug.foreign.client_files import expand_path
 from toolplug.parts.mcp.client import child_process
-from toolplug.parts.mcp.client_files.imported_entries import Variables, server_entry
+from toolplug.parts.mcp.client_files.import_plan import Variables, server_entry
 from toolplug.parts.mcp.client_files.reading import ClientServer
 from toolplug.parts.mcp.client_files.yaml_insertion import with_servers
 from toolplug.providers.loading import file_of, names_file

@@ -28,7 +28,7 @@ from toolplug.parts.sessions.tools.plans import SessionPlanner
 from toolplug.providers.entry import ProviderEntry
 from toolplug.providers.planning import planned_tools
 from toolplug.stores.memory import MemoryStore
-from toolplug.toolsets.declared import declare_tools
+from toolplug.toolsets.opened import declare_tools
 from toolplug.toolsets.toolset import PerSession, Toolset
 
 SAMPLES: dict[str, object] = {

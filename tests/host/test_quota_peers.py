@@ -12,8 +12,7 @@ from tests.virtual_time import VIRTUAL, pass_time, virtual_clock
 from toolplug.catalog.call import Principal
 from toolplug.cluster.processes import Processes
 from toolplug.errors import QuotaExceeded
-from toolplug.host.quotas.quota_peers import QuotaPeers
-from toolplug.host.quotas.quota_use import QuotaUse
+from toolplug.host.quotas.quota_use import QuotaPeers, QuotaUse
 from toolplug.host.quotas.settings import QuotaLimits, Quotas
 from toolplug.stores.memory import MemoryStore
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from toolplug.parts.responses.commands import answer_display
-from toolplug.parts.responses.commands.answer_display import AnswerDisplay
+from toolplug.parts.responses.commands import chat
+from toolplug.parts.responses.commands.chat import AnswerDisplay
 
 ANSWER = "# Tea\n\n* **two** euros\n\n```py\nx = 1\n\ny = 2\n```\n\nsee [here](https://x.example)"
 
@@ -30,7 +30,7 @@ def pieces(text: str, size: int = 7) -> Iterator[str]:
 
 def shown_on(screen: Screen, monkeypatch: pytest.MonkeyPatch) -> str:
     """What the screen shows of the answer; each line without what follows it."""
-    monkeypatch.setattr(answer_display, "answers", lambda: screen)
+    monkeypatch.setattr(chat, "answers", lambda: screen)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TERM", "dumb")
     with AnswerDisplay() as display:

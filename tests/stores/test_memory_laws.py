@@ -8,7 +8,7 @@ import pytest
 
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import Store
-from toolplug.testing import store_event_laws, store_record_laws, store_watch_laws
+from toolplug.testing import store_event_laws, store_laws, store_record_laws
 
 
 class _Memory:
@@ -46,8 +46,8 @@ class TestExtensions(_Memory, store_event_laws.ExtensionLaws): ...
 
 
 @pytest.mark.requirement("I2-2a-laws")
-class TestWatches(_Memory, store_watch_laws.WatchLaws): ...
+class TestWatches(_Memory, store_laws.WatchLaws): ...
 
 
 @pytest.mark.requirement("I2-2a-laws")
-class TestVolatile(_Memory, store_watch_laws.VolatileLaws): ...
+class TestVolatile(_Memory, store_laws.VolatileLaws): ...

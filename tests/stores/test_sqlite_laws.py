@@ -10,7 +10,7 @@ import pytest
 
 from toolplug.sqlite.store import SqliteStore
 from toolplug.stores.store import Store
-from toolplug.testing import store_event_laws, store_laws, store_record_laws, store_watch_laws
+from toolplug.testing import store_event_laws, store_laws, store_record_laws
 
 
 class _Sqlite:
@@ -49,11 +49,11 @@ class TestExtensions(_Sqlite, store_event_laws.ExtensionLaws): ...
 
 
 @pytest.mark.requirement("I2-2a-laws")
-class TestWatches(_Sqlite, store_watch_laws.WatchLaws): ...
+class TestWatches(_Sqlite, store_laws.WatchLaws): ...
 
 
 @pytest.mark.requirement("I2-2a-laws")
-class TestVolatile(_Sqlite, store_watch_laws.VolatileLaws): ...
+class TestVolatile(_Sqlite, store_laws.VolatileLaws): ...
 
 
 @pytest.mark.slow
@@ -69,7 +69,7 @@ class _Shared:
 
 @pytest.mark.slow
 @pytest.mark.requirement("I17-1-shared")
-class TestSharedWatches(_Shared, store_watch_laws.WatchLaws): ...
+class TestSharedWatches(_Shared, store_laws.WatchLaws): ...
 
 
 @pytest.mark.slow

@@ -12,8 +12,7 @@ import yaml
 
 from toolplug.catalog.text import pluralize
 from toolplug.cli.logs import log_warnings
-from toolplug.cli.monitoring.monitored import read_monitored
-from toolplug.cli.monitoring.templates import alerts, board
+from toolplug.cli.monitoring.files import alerts, board, read_monitored
 from toolplug.cli.options import ConfigOption, JsonOption, config_file
 from toolplug.cli.output import echo, print_json
 from toolplug.host.file.configuration import read_configuration

@@ -19,8 +19,7 @@ from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.plans import CallServices, add_limits
 from toolplug.runtime.tasks import BackgroundTasks
-from toolplug.toolsets.declared import declare_tools
-from toolplug.toolsets.opened import NotOpened, Opened
+from toolplug.toolsets.opened import NotOpened, Opened, declare_tools
 from toolplug.toolsets.registered import Allowlists, Toolsets
 from toolplug.toolsets.toolset import OnDemand, PerSession, SharedSource, Toolset
 

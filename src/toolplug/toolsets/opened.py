@@ -1,4 +1,4 @@
-"""The lifetime of an executor that a toolset's factory makes."""
+"""Toolsets that a factory opens: what the file declares of them, and the lifetime of the executor that is made."""
 
 from __future__ import annotations
 
@@ -9,9 +9,17 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import cast
 
+from toolplug.catalog.call import CallContext, ToolCall, ToolResult
+from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.definition import ToolDefinition
+from toolplug.catalog.plan import Target, Tool
 from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.limits.limiters import SourceSwitch
+from toolplug.execution.limits.resolved_limits import LimitLevel
+from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource
+from toolplug.execution.results import unavailable
 from toolplug.runtime.tasks import OpeningFailed, OwnedTask
-from toolplug.toolsets.toolset import Factory
+from toolplug.toolsets.toolset import Factory, Toolset
 
 OPEN_S = 30.0
 CLOSE_S = 5.0
@@ -83,3 +91,42 @@ async def _make(factory: Factory, life: AsyncExitStack) -> ToolExecutor:
     if not isinstance(made, ToolExecutor):
         raise TypeError(f"a {type(made).__name__} is no ToolExecutor")
     return made
+
+
+KIND = "toolset"
+
+Use = Callable[[], AbstractAsyncContextManager[ToolExecutor]]
+"""The executor for one call; entering raises `NotOpened`."""
+
+
+def declare_tools(
+    toolset: Toolset, tools: tuple[ToolDefinition, ...], services: CallServices, switch: SourceSwitch, use: Use
+) -> Catalog:
+    """Return these tools under the toolset's prefix; calls run in the executor that `use` returns, by their own names.
+
+    The host's rules apply to the call, and the executor's own in addition.
+    """
+    builder = PlanBuilder(services, LimitLevel((KIND, toolset.id)))
+    abandoned = services.accounting.abandoned_limit(KIND, toolset.id)
+    target = _target(toolset, use)
+
+    def tool(item: ToolDefinition) -> Tool:
+        definition = item.owned_by(KIND, toolset.id)
+        counters = services.accounting.counters(f"{KIND}:{toolset.id}", definition.ref.name)
+        source = PlanSource(target, switch, counters, abandoned)
+        return Tool(definition, builder.build(definition, source, author_timeout_s=definition.timeout_s))
+
+    return toolset.rename_tools(Catalog(tool(item) for item in tools))
+
+
+def _target(toolset: Toolset, use: Use) -> Target:
+    async def target(call: ToolCall, context: CallContext) -> ToolResult:
+        try:
+            async with use() as executor:
+                return await executor.execute(call, context)
+        except NotOpened:
+            # The target is called by the tool's own name, without the prefix that the caller knows.
+            named = call._replace(name=f"{toolset.prefix}.{call.name}")
+            return unavailable(named, f"toolset {toolset.id!r} could not be opened", code="toolset_not_opened")
+
+    return target

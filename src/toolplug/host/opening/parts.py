@@ -31,8 +31,7 @@ from toolplug.host.opening.provider_services import (
 )
 from toolplug.host.opening.records import HostRecords, open_records
 from toolplug.host.operations import Operations
-from toolplug.host.quotas.quota_peers import open_quota_use
-from toolplug.host.quotas.quota_use import QuotaUse
+from toolplug.host.quotas.quota_use import QuotaUse, open_quota_use
 from toolplug.host.running_parts import RunningParts
 from toolplug.host.tool_infos import ToolInfos
 from toolplug.host.toolsets.service import McpRegistration, ToolsetService

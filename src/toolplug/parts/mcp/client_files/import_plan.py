@@ -2,19 +2,155 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from toolplug.catalog.text import pluralize
 from toolplug.cli.output import echo
 from toolplug.config.document import parse_document, read_document
+from toolplug.config.masking import find_secrets, named_arguments
 from toolplug.config.yaml_tree import Value
 from toolplug.errors import Problem
-from toolplug.parts.mcp.client_files.imported_entries import Variables, legal_ids, remarks, server_entry
-from toolplug.parts.mcp.client_files.reading import read_client_file
+from toolplug.parts.mcp.client_files.reading import ClientServer, read_client_file
 from toolplug.parts.mcp.client_files.yaml_insertion import section_text, with_servers
 from toolplug.parts.mcp.settings import SECTION
+
+MAX_ID = 64
+
+_EDITOR_VARIABLES = (
+    *("cwd", "userHome", "execPath", "pathSeparator", "/", "defaultBuildTask"),
+    *("workspaceFolder", "workspaceFolderBasename", "workspaceRoot", "relativeFile", "relativeFileDirname"),
+    *("file", "fileBasename", "fileBasenameNoExtension", "fileDirname", "fileExtname", "fileWorkspaceFolder"),
+    *("lineNumber", "selectedText"),
+)
+_REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*(?::-[^}]*)?\}")
+_FOREIGN = re.compile(
+    r"\$\{(?:(?P<kind>env|input|config|command):(?P<name>[^}]+)|(?P<editor>EDITORS)(?::[^}]*)?)\}"
+    r"|\$\{\{ ?(?P<stored>(?:secrets|inputs)\.[\w.-]+) ?\}\}".replace("EDITORS", "|".join(_EDITOR_VARIABLES))
+)
+"""A variable in the syntax of editors: of the environment, asked for, kept, or a fact such as the open folder."""
+
+
+def legal_ids(names: Iterable[str]) -> Mapping[str, str]:
+    """Return a unique id for each name: the name itself if it is a valid id."""
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for name in names:
+        unique = wanted = _legal_id(name)
+        number = 1
+        while unique in taken:
+            number += 1
+            unique = f"{wanted[: MAX_ID - len(str(number)) - 1]}-{number}"
+        taken.add(unique)
+        found[name] = unique
+    return found
+
+
+def _legal_id(name: str) -> str:
+    plain = re.sub(r"[^a-z0-9_]+", "-", name.lower()).strip("-_")
+    if not plain:
+        return "server"
+    return (plain if plain[0].isalpha() else f"server-{plain}")[:MAX_ID]
+
+
+def server_entry(server: ClientServer, name: str, variables: Variables) -> Mapping[str, Value]:
+    """Return the entry for the configuration under this id, with references to `variables` in place of secrets."""
+    entry: dict[str, Value] = {}
+    if server.command is not None:
+        entry["command"] = variables.referring(name, "command", "", server.command)
+        entry["args"] = [*_arguments(server.args, name, variables)]
+        entry["env"] = _refer_named(server.env, name, "env", variables)
+        entry["cwd"] = server.cwd
+    elif server.url is not None:
+        entry["url"] = variables.referring(name, "url", "", server.url)
+        entry["headers"] = _refer_named(server.headers, name, "header", variables)
+    if server.disabled:
+        entry["enabled"] = False
+    return {key: value for key, value in entry.items() if value is not None and value not in ([], {})}
+
+
+def remarks(server: ClientServer) -> Iterator[str]:
+    """Yield notes for the user on what the entry leaves out."""
+    if server.ignored_keys:
+        yield f"left out: {', '.join(server.ignored_keys)}"
+    if server.type == "sse":
+        yield "its transport is the former one, sse; Streamable HTTP is spoken here, which is often at another path"
+
+
+def _refer_named(values: Mapping[str, str | None], server: str, kind: str, variables: Variables) -> dict[str, Value]:
+    return {key: variables.referring(server, kind, key, value) for key, value in values.items() if value is not None}
+
+
+def _arguments(args: Sequence[str], server: str, variables: Variables) -> Iterator[str]:
+    for argument in named_arguments(args):
+        value = variables.referring(server, "argument", argument.name, argument.value)
+        yield f"{variables.referring(server, 'argument', '', argument.before)}{value}"
+
+
+class Variables:
+    """The environment variables that imported servers need. Their values are never written or printed."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, str] = {}
+        self._uses: dict[str, str] = {}
+
+    @property
+    def uses(self) -> Mapping[str, str]:
+        """The uses of the variables to set, by name: values from the file, and values that the editor asks for."""
+        return self._uses
+
+    def referring(self, server: str, kind: str, name: str, value: str) -> str:
+        """Return the value for the configuration, with a reference to a variable in place of a secret.
+
+        `kind`: the place of the value (`env`, `header` …). `name`: its name there.
+        """
+        text = self._own_references(server, kind, name, value)
+        references: dict[str, str] = {}
+        for secret in find_secrets(text, name):
+            known = name if secret.name in ("", name) else f"{name}_{secret.name}" if kind == "env" else secret.name
+            variable = self._add(server, kind, known or kind, secret.text)
+            self._uses.setdefault(variable, " ".join(f"{kind} {secret.name or name} of {server}".split()))
+            references[secret.text] = f"${{{variable}}}"
+        if not references:
+            return _escape(text)
+        either = "|".join(re.escape(secret) for secret in sorted(references, key=len, reverse=True))
+        return "".join(references.get(part) or _escape(part) for part in re.split(f"({either})", text))
+
+    def _own_references(self, server: str, kind: str, name: str, value: str) -> str:
+        """Return the value with `${NAME}` in place of editors' variables; all but the environment's are to be set."""
+
+        def own(found: re.Match[str]) -> str:
+            variable = _variable(found["name"] or found["editor"] or (found["stored"] or "").partition(".")[2])
+            if found["kind"] != "env":
+                self._values.setdefault(variable, found[0])
+                use = f"{found[0]} of the editor, in the" if found["editor"] else ""
+                self._uses.setdefault(variable, " ".join(f"{use} {kind} {name} of {server}".split()))
+            return f"${{{variable}}}"
+
+        return _FOREIGN.sub(own, value)
+
+    def _add(self, server: str, kind: str, name: str, secret: str) -> str:
+        """Add a variable and return its name: `name` for `env`; else, or if that is taken, the server and `name`."""
+        wanted = _variable(name) if kind == "env" else _variable(f"{server}_{name}")
+        number = 1
+        while self._values.setdefault(wanted, secret) != secret:
+            wanted = _variable(f"{server}_{name}" if number == 1 else f"{server}_{name}_{number}")
+            number += 1
+        return wanted
+
+
+def _variable(text: str) -> str:
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text) if text in _EDITOR_VARIABLES else text
+    name = re.sub(r"[^A-Za-z0-9]+", "_", spaced).strip("_").upper()
+    return name if name and not name[0].isdigit() else f"_{name}"
+
+
+def _escape(text: str) -> str:
+    """Escape each `${` that does not begin a reference as `$${`, which the configuration reads literally."""
+    return re.sub(rf"({_REFERENCE.pattern})|\$\{{", lambda found: found[1] or "$${", text)
+
 
 MAX_PREFIX = 32
 

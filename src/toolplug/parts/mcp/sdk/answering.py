@@ -50,13 +50,14 @@ from toolplug.catalog.trace_context import TRACEPARENT, TRACESTATE, trace_contex
 from toolplug.errors import InvalidJson, ToolplugError
 from toolplug.parts.mcp.content import APPROVAL, Block, RisingProgress, content_of, page
 from toolplug.parts.mcp.sdk.elicitation import asking, call_with_approval
-from toolplug.parts.mcp.sdk.exact_lines import ExactLines, LineAnswers, own_stdin
-from toolplug.parts.mcp.sdk.offering_handlers import add_offering_handlers, options_with_instructions
-from toolplug.parts.mcp.sdk.subscription_handlers import (
+from toolplug.parts.mcp.sdk.line_streams import ExactLines, LineAnswers, own_stdin
+from toolplug.parts.mcp.sdk.offering_handlers import (
+    add_offering_handlers,
     add_subscription_handlers,
     changes_of,
     follow_resources,
     honored_of,
+    options_with_instructions,
 )
 from toolplug.parts.mcp.serving.server_endpoint import (
     INITIALIZE,

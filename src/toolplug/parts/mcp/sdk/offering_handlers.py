@@ -1,8 +1,9 @@
-"""The SDK's handlers for prompts, resources and completions, in both eras."""
+"""The SDK's handlers for prompts, resources, their subscriptions and completions, in both eras."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
 import mcp_types as types
@@ -13,8 +14,10 @@ from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
 from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import TypeAdapter
 
 from toolplug.catalog.offering import OfferedKind
+from toolplug.errors import ToolError, ToolUnavailable
 from toolplug.parts.mcp.offering.calls import (
     RESOURCE_NOT_FOUND,
     RequestRefused,
@@ -23,8 +26,17 @@ from toolplug.parts.mcp.offering.calls import (
     instructions_of,
     offering_page,
     read_resource,
+    resource_of,
 )
-from toolplug.parts.mcp.serving.server_endpoint import INVALID_PARAMS, McpCaller
+from toolplug.parts.mcp.offering.resource_subscriptions import ResourceSubscriptions
+from toolplug.parts.mcp.serving.list_changed import (
+    PROMPTS_CHANGED,
+    RESOURCES_CHANGED,
+    TOOLS_CHANGED,
+    Watch,
+    notifications_of,
+)
+from toolplug.parts.mcp.serving.server_endpoint import INTERNAL_ERROR, INVALID_PARAMS, McpCaller
 
 _Context = ServerRequestContext[McpCaller, Any]
 
@@ -148,3 +160,92 @@ def refusal_of(ctx: _Context, error: RequestRefused) -> MCPError:
     modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
     code = INVALID_PARAMS if error.code == RESOURCE_NOT_FOUND and modern else error.code
     return MCPError(code, str(error), None if error.data is None else dict(error.data))
+
+
+_Context = ServerRequestContext[McpCaller, Any]
+_notification: TypeAdapter[types.ServerNotification] = TypeAdapter(types.ServerNotification)
+
+
+def add_subscription_handlers(server: Server[McpCaller]) -> None:
+    """Add `resources/subscribe` and `resources/unsubscribe`."""
+    server.add_request_handler("resources/subscribe", types.SubscribeRequestParams, _subscribe)
+    server.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, _unsubscribe)
+
+
+async def _subscribe(ctx: _Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
+    subscriptions = ctx.lifespan_context.subscriptions
+    if subscriptions is not None:
+        try:
+            await _follow(ctx, params.uri, subscriptions)
+        except RequestRefused as error:
+            raise refusal_of(ctx, error) from None
+    return types.EmptyResult()
+
+
+async def _unsubscribe(ctx: _Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
+    subscriptions = ctx.lifespan_context.subscriptions
+    if subscriptions is not None:
+        subscriptions.leave(params.uri)
+    return types.EmptyResult()
+
+
+async def _follow(ctx: _Context, uri: str, subscriptions: ResourceSubscriptions) -> None:
+    """Follow a resource of the caller. Raises `RequestRefused`."""
+    resource, _ = await resource_of(ctx.lifespan_context.offering(), uri, template_variables)
+    try:
+        await subscriptions.add(uri, resource)
+    except (ToolError, ToolUnavailable) as error:
+        raise RequestRefused(INTERNAL_ERROR, f'resource "{uri}" cannot be followed: {error}', {"uri": uri}) from None
+
+
+@contextmanager
+def follow_resources(ctx: _Context) -> Generator[ResourceSubscriptions | None]:
+    """Return the caller's subscriptions, which end with the block."""
+    subscriptions = ctx.lifespan_context.subscriptions
+    try:
+        yield subscriptions
+    finally:
+        if subscriptions is not None:
+            subscriptions.close()
+
+
+async def honored_of(
+    ctx: _Context, wanted: types.SubscriptionFilter, subscriptions: ResourceSubscriptions | None
+) -> types.SubscriptionFilter:
+    """Return what is honored of a client's wishes: every list, and the resources that can be followed."""
+    uris: list[str] = []
+    for uri in dict.fromkeys(wanted.resource_subscriptions or ()):
+        if subscriptions is None:
+            break
+        try:
+            await _follow(ctx, uri, subscriptions)
+        except RequestRefused:
+            continue
+        uris.append(uri)
+    return types.SubscriptionFilter(
+        tools_list_changed=wanted.tools_list_changed or None,
+        prompts_list_changed=wanted.prompts_list_changed or None,
+        resources_list_changed=wanted.resources_list_changed or None,
+        resource_subscriptions=uris or None,
+    )
+
+
+async def changes_of(
+    watch: Watch, stamp: Mapping[str, Any] | None = None, honored: types.SubscriptionFilter | None = None
+) -> AsyncGenerator[types.ServerNotification]:
+    """Yield a notification for each change, with the `_meta` of its subscription, until the watch is closed.
+
+    With a filter, only lists that it names; of resources, only followed ones are ever updated.
+    """
+    named = {} if honored is None else honored.model_dump(by_alias=False)
+    while await watch.wait_for_change():
+        for method, params in notifications_of(watch.take_changes()):
+            if honored is None or named.get(_FILTERED.get(method, ""), True):
+                yield _notification.validate_python({"method": method, "params": {**params, "_meta": stamp}})
+
+
+_FILTERED = {
+    TOOLS_CHANGED: "tools_list_changed",
+    PROMPTS_CHANGED: "prompts_list_changed",
+    RESOURCES_CHANGED: "resources_list_changed",
+}

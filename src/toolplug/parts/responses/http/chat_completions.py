@@ -22,8 +22,7 @@ from toolplug.http.routing import CALL, JSON_OR_EVENTS, answers, route
 from toolplug.net.sse import frame
 from toolplug.parts.responses.builder import Event
 from toolplug.parts.responses.chat.completion import ChatCompletion, ChatPiece, Completion
-from toolplug.parts.responses.chat.messages import read_messages
-from toolplug.parts.responses.chat.request import ChatRequest, forwarded_chat, response_request
+from toolplug.parts.responses.chat.request import ChatRequest, forwarded_chat, read_messages, response_request
 from toolplug.parts.responses.http.create import CALLER, END, ResponseSender, response_caller, service_of
 from toolplug.parts.responses.http.tolerance import Warnings
 
