@@ -6,7 +6,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SERVE_READY := $(VENV)/.serve-ready
 BENCH := .venv-bench
-PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
+# Ray is larger than all that the other tests need together: its test makes an environment with it.
+ENGINES := plugins/toolplug-ray
+PLUGINS := $(filter-out $(ENGINES),$(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml)))
 EXTRAS := server,auth,client,mcp,responses
 SERVE_EXTRAS := server,mcp
 SERVE_PIP = $(BIN)/python -m pip install --disable-pip-version-check --no-compile --constraint constraints.txt
@@ -32,11 +34,12 @@ help:  ## List the commands
 
 setup: $(READY)  ## Make .venv with everything that the other commands use
 
-$(READY): VERSION pyproject.toml constraints.txt $(addsuffix /pyproject.toml,$(PLUGINS)) | python-version
+$(READY): VERSION pyproject.toml constraints.txt $(addsuffix /pyproject.toml,$(PLUGINS) $(ENGINES)) | python-version
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing toolplug, its plugins and all tools into $(VENV): a minute or two, once."
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1" "$(shell grep ^uv== constraints.txt)"
 	$(UV) pip install $(QUIET) --python $(BIN)/python $(EVERYTHING) || $(BIN)/python -m pip install --quiet $(EVERYTHING)
+	$(BIN)/python -m pip install --quiet --no-deps $(ENGINES:%=--editable %)
 	@touch $@
 
 # Without the tools of the developers, which are five times as much; pip shows what it does. An environment for each build

@@ -20,7 +20,10 @@ SHIPPED = {folder.name: folder for folder in (ROOT / "plugins").iterdir()}
 def test_installed_and_known_plugins_are_listed_with_what_they_bring_and_reach(
     run: Run, write: Callable[..., object], package: Callable[..., object]
 ) -> None:
-    write("providers: {odd: {type: strange, enabled: true}, guard: {enabled: false}, hello: {}}")
+    write(
+        "providers: {odd: {type: strange, enabled: true}, guard: {enabled: false}, "
+        "hello: {enabled: true, run: {ray: {}}}, host: {enabled: false, run: {ray: {}}}}"
+    )
     package("toolplug-strange", {"strange": "strange_mod:It"}, strange_mod="raise RuntimeError('imported')")
     done = run("plugins", "--json")
     listed = {each["package"]: each for each in done.json["plugins"]}
@@ -40,7 +43,9 @@ def test_installed_and_known_plugins_are_listed_with_what_they_bring_and_reach(
     guard = listed["toolplug-guard"]
     assert (guard["types"], guard["capabilities"], guard["listed"]) == (["guard"], ["call hooks"], True)
     assert guard["permissions"]["hooks"] == ["before_call", "change_result"]
-    assert (bool(guard["version"]), guard["enabled"], listed["toolplug-hello"]["enabled"]) == (True, False, False)
+    assert (bool(guard["version"]), guard["enabled"], listed["toolplug-remote"]["enabled"]) == (True, False, False)
+    engine = listed["toolplug-ray"]
+    assert (engine["types"], bool(engine["version"]), engine["enabled"]) == (["ray"], True, True)
 
 
 @pytest.mark.requirement("I39-plugins")
@@ -51,6 +56,7 @@ def test_the_table_says_what_is_not_installed_and_how_to_install_it(
     assert "not listed" in run("plugins").out
     assert "strange" in run("plugins", "--installed").out
     monkeypatch.setattr("toolplug.cli.plugins.find_installed", lambda: Installed(types={}))
+    monkeypatch.setattr("toolplug.cli.plugins.find_engines", dict)
     nothing = run("plugins")
     assert "toolplug-guard" in nothing.out
     assert "A plugin without a version is not installed: pip install PACKAGE" in nothing.out
@@ -62,9 +68,11 @@ def test_the_list_agrees_with_the_packages_and_the_hints_and_each_has_its_page()
     known = {plugin.package: plugin for plugin in read_known_plugins()}
     assert list(known) == sorted(known)
     projects = {name: tomllib.loads((folder / "pyproject.toml").read_text()) for name, folder in SHIPPED.items()}
-    types = {name: sorted(each["project"]["entry-points"]["toolplug.providers"]) for name, each in projects.items()}
-    assert {name: sorted(known[name].types) for name in SHIPPED} == types
+    points = {name: each["project"]["entry-points"] for name, each in projects.items()}
+    engines = {name: sorted(each["toolplug.engines"]) for name, each in points.items() if "toolplug.engines" in each}
+    types = {name: sorted(each["toolplug.providers"]) for name, each in points.items() if name not in engines}
+    assert {name: sorted(known[name].types) for name in SHIPPED} == {**types, **engines}
     hints = tomllib.loads(files("toolplug.host.file").joinpath("known_packages.toml").read_text("utf-8"))["packages"]
-    assert {kind: name for name in SHIPPED for kind in known[name].types} == hints
+    assert {kind: name for name in types for kind in known[name].types} == hints
     pages = [plugin.page for plugin in known.values() if "://" not in plugin.page]
     assert [page for page in pages if not (ROOT / "docs" / page).is_file()] == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from importlib.resources import files
 from typing import Annotated, Any, ClassVar
 
@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from toolplug.cli.options import ConfigOption, JsonOption, found_config
 from toolplug.cli.output import echo, print_json, print_problems, print_table, problem_fields
 from toolplug.config.document import read_document
+from toolplug.config.run_settings import RunSettings, find_engines
 from toolplug.host.file.configuration import ConfigFiles
 from toolplug.providers.entry_points import find_installed
 
@@ -80,6 +81,11 @@ def plugins(config: ConfigOption = None, installed: InstalledOption = False, as_
             name = canonicalize_name(each.distribution)
             versions[name] = each.version
             types.setdefault(name, []).append(each.type)
+    for name, point in find_engines().items():
+        if point.dist is not None:
+            package = canonicalize_name(point.dist.name)
+            versions[package] = point.dist.version
+            types.setdefault(package, []).append(name)
     known = {plugin.package: plugin for plugin in read_known_plugins()}
     names = [name for name in sorted({*versions, *known}) if name in versions or not installed]
     enabled = _enabled_types(found_config(config))
@@ -92,13 +98,14 @@ def plugins(config: ConfigOption = None, installed: InstalledOption = False, as_
     return 1 if found.problems else 0
 
 
-def _enabled_types(config: ConfigFiles | None) -> frozenset[str]:
-    """Return the types of the enabled entries of a file. Raises `ConfigError` if it is no YAML."""
+def _enabled_types(config: ConfigFiles | None) -> Set[str]:
+    """Return the types, and the engines, of the enabled entries of a file. Raises `ConfigError` if it is no YAML."""
     entries = None if config is None else read_document(config.file).value.get("providers")
     if not isinstance(entries, dict):
         return frozenset()
-    settings = [(key, entry) for key, entry in entries.items() if isinstance(entry, dict)]
-    return frozenset(str(entry.get("type", key)) for key, entry in settings if entry.get("enabled") is True)
+    enabled = {key: each for key, each in entries.items() if isinstance(each, dict) and each.get("enabled") is True}
+    engines = {str(name) for each in enabled.values() if isinstance(run := each.get("run"), dict) for name in run}
+    return engines - RunSettings.model_fields.keys() | {str(each.get("type", key)) for key, each in enabled.items()}
 
 
 def _fields(
@@ -106,7 +113,7 @@ def _fields(
     version: str | None,
     types: Sequence[str] | None,
     listed: ListedPlugin | None,
-    enabled: frozenset[str],
+    enabled: Set[str],
 ) -> dict[str, Any]:
     types = types or (listed.types if listed is not None else [])
     return {

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib.metadata import EntryPoint, distributions
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from toolplug.config.file_mapping import FileMapping
+from toolplug.config.nearest import name_hint
 from toolplug.config.units import Size, shape_error
 
 HOST_HOOKS = ("before_call", "change_result", "after_call", "provider_changed")
@@ -49,8 +53,26 @@ def _file_word(word: str) -> str:
     return word
 
 
-class RunSettings(FileMapping):
-    """Where a provider runs, and what it may use there."""
+ENGINES = "toolplug.engines"
+"""The entry points of engines, which start workers: functions of the provider's key and the engine's settings."""
+
+
+def find_engines() -> Mapping[str, EntryPoint]:
+    """Return the installed engines by their names."""
+    found: dict[str, EntryPoint] = {}
+    for each in distributions():
+        # The metadata of other packages may contain anything; `entry_points` would parse all of it, and fail with one.
+        with suppress(Exception):
+            if ENGINES in (each.read_text("entry_points.txt") or ""):
+                found |= {point.name: point for point in each.entry_points.select(group=ENGINES)}
+    return found
+
+
+class RunSettings(FileMapping, extra="allow", json_schema_extra={"additionalProperties": {"type": "object"}}):
+    """Where a provider runs, and what it may use there.
+
+    A further key is the name of an engine, a package with an entry point in `toolplug.engines`, with its settings.
+    """
 
     process: Annotated[bool, Field(description="in a process of its own, with an environment of few variables")] = False
     worker: Annotated[bool, Field(description="in processes elsewhere that dial in: toolplug worker KEY")] = False
@@ -98,7 +120,17 @@ class RunSettings(FileMapping):
     @property
     def apart(self) -> bool:
         """Whether the provider runs in a process of its own, or in several elsewhere."""
-        return self.process or self.worker
+        return self.process or self.dialled
+
+    @property
+    def dialled(self) -> bool:
+        """Whether its processes are workers, which dial in by themselves or are started by an engine."""
+        return self.worker or self.engine is not None
+
+    @property
+    def engine(self) -> tuple[str, Mapping[str, object]] | None:
+        """The name of the engine that starts its workers, with the settings of that."""
+        return next(iter((self.model_extra or {}).items()), None)
 
     @property
     def confined(self) -> bool:
@@ -108,12 +140,22 @@ class RunSettings(FileMapping):
     @model_validator(mode="after")
     def check_together(self) -> Self:
         """Refuse what would do nothing."""
-        if self.process and self.worker:
-            raise PydanticCustomError("two_places", "has process and worker; keep one of them")
-        given = sorted(self.model_fields_set - ({"process", "worker", *_OF_WORKERS} if self.worker else {"process"}))
+        engines = self.model_extra or {}
+        for name, settings in engines.items():
+            known = (*RunSettings.model_fields, *find_engines())
+            if name not in known or not isinstance(settings, Mapping):
+                what = "its settings are a mapping"
+                if name not in known:
+                    what = f"{name_hint(name, known)}; an engine is a package to install, such as toolplug-ray"
+                raise PydanticCustomError("no_engine", "has the unknown key {key}: {what}", {"key": name, "what": what})
+        places = [name for name in ("process", "worker") if getattr(self, name)] + [*engines]
+        if len(places) > 1:
+            raise PydanticCustomError("two_places", "has {keys}; keep one of them", {"keys": " and ".join(places)})
+        apart_from_grants = {"process", "worker", *engines, *(_OF_WORKERS if self.dialled else ())}
+        given = sorted(self.model_fields_set - apart_from_grants)
         if given and not self.process:
             what = "{key} is of a provider in a process of its own; add process: true"
-            what = "{key} cannot be set for workers that dial in; set it where they run" if self.worker else what
+            what = "{key} cannot be set for workers; set it where they run" if self.dialled else what
             raise PydanticCustomError("no_process", what, {"key": given[0]})
         if self.package is not None and self.python is None:
             raise PydanticCustomError("own_environment", "package is installed for python, which names no interpreter")
@@ -122,6 +164,13 @@ class RunSettings(FileMapping):
             what = "{key} is a grant to a provider that is confined, and this one has every right; add confine: try"
             raise PydanticCustomError("not_confined", what, {"key": grants[0]})
         return self
+
+
+def names_engine(run: Mapping[str, object]) -> bool:
+    """Return whether one of the keys of `run` is an installed engine."""
+    # The installed packages are read only for a key that is none of ours: it takes milliseconds.
+    further = run.keys() - RunSettings.model_fields.keys()
+    return bool(further) and not further.isdisjoint(find_engines())
 
 
 IN_PROCESS: RunSettings = RunSettings()

@@ -135,7 +135,7 @@ class ProviderEntry:
     @property
     def dialled(self) -> bool:
         """Whether its processes are workers that dial in."""
-        return self.run.worker
+        return self.run.dialled
 
     @property
     def owner(self) -> CodeOwner:

@@ -10,6 +10,7 @@ from toolplug.apart.confinement.confinement import Confinement
 from toolplug.apart.confinement.refusals import ConfinementRefusal
 from toolplug.apart.entries import refuse_unconfined, target_of
 from toolplug.apart.processes import ProcessTarget
+from toolplug.apart.workers.engines import Engine, make_engine
 from toolplug.apart.workers.provider import DialledProvider
 from toolplug.config.document import Section
 from toolplug.providers.entry import ProviderEntry
@@ -42,11 +43,15 @@ def load_dialled(
         installed=found,
         config=None,
         open_settings=True,
-        build=partial(_build, target_of(entry, found, own, host_keys, confinement)),
+        build=partial(
+            _build,
+            target_of(entry, found, own, host_keys, confinement),
+            make_engine(str(entry.owner), entry.key, entry.run),
+        ),
         plugin=DialledProvider,
         unchecked=("tools", "routes"),
     )
 
 
-def _build(target: ProcessTarget, key: str, config: object) -> FunctionProvider:
-    return DialledProvider(target)
+def _build(target: ProcessTarget, engine: Engine | None, key: str, config: object) -> FunctionProvider:
+    return DialledProvider(target, engine)

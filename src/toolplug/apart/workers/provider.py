@@ -13,10 +13,12 @@ from typing import Any
 
 from toolplug.apart.connection import HostConnection
 from toolplug.apart.frames import CALL, NOTE, PROTOCOL
+from toolplug.apart.limits import FIRST_PAUSE_S, LONGEST_PAUSE_S
 from toolplug.apart.metrics import ProcessMetrics, decode_families
 from toolplug.apart.processes import ProcessTarget
 from toolplug.apart.provider import ApartProvider
 from toolplug.apart.values import Head, ProcessCrash, decode_error
+from toolplug.apart.workers.engines import Engine
 from toolplug.apart.workers.limits import (
     CLOSE_WORKER_S,
     DESCRIBE_WORKER_S,
@@ -25,13 +27,14 @@ from toolplug.apart.workers.limits import (
     MAX_WORKERS,
     START_WORKER_S,
 )
-from toolplug.apart.workers.link import WorkerLink
+from toolplug.apart.workers.link import Receive, Send, WorkerLink
 from toolplug.apart.workers.metrics import WorkersMetrics
 from toolplug.catalog.call import CallContext, ToolCall
 from toolplug.catalog.exact_json import dump_json
 from toolplug.config.masking import mask_secrets
 from toolplug.errors import ConfigError, ProviderError, ToolUnavailable
 from toolplug.providers.entry import ProviderState
+from toolplug.runtime.backoff import pause_after
 
 _LOG = logging.getLogger("toolplug.providers")
 
@@ -70,8 +73,10 @@ class DialledProvider(ApartProvider):
     list it are gone. `restarting` is why no call can run, empty while a worker is there.
     """
 
-    def __init__(self, target: ProcessTarget) -> None:
+    def __init__(self, target: ProcessTarget, engine: Engine | None = None) -> None:
         super().__init__(target, None)
+        self._engine = engine
+        self._running_engine: asyncio.Task[None] | None = None
         self.restarting: str = _WAITING
         self._workers: list[Worker] = []
         self._links: set[WorkerLink] = set()
@@ -84,6 +89,29 @@ class DialledProvider(ApartProvider):
         """Take workers from now on; the provider starts in each of them."""
         self._site = site
         self._watch_closing(site)
+        if self._engine is not None:
+            self._running_engine = asyncio.create_task(
+                self._run_engine(self._engine), name=f"toolplug-engine-{self.key}"
+            )
+
+    async def _run_engine(self, engine: Engine) -> None:
+        failures = 0
+        while True:
+            failures += 1
+            try:
+                await engine.run(self._serve_engine)
+                reason = "it has ended"
+            except Exception as error:  # noqa: BLE001  code of a package
+                reason = f"{type(error).__name__}: {error}"[:MAX_NOTE]
+            pause = pause_after(failures, FIRST_PAUSE_S, LONGEST_PAUSE_S)
+            _LOG.error("provider %r: its engine: %s; it is run again in %.3g s", self.key, reason, pause)
+            if not self._workers:
+                self.restarting = f"{_WAITING}; its engine: {reason}"
+                self._site.changed()
+            await asyncio.sleep(pause)
+
+    async def _serve_engine(self, receive: Receive, send: Send) -> None:
+        await self.serve(WorkerLink(receive, send), "host")
 
     def collectors(self) -> Sequence[Any]:
         """Return the sum of the workers' metrics."""
@@ -92,7 +120,14 @@ class DialledProvider(ApartProvider):
     @property
     def down_as(self) -> tuple[ProviderState, str]:
         """The state without a worker, and how to start one."""
+        if self._engine is not None:
+            return ProviderState.WAITING, "its engine starts them; the log of the host says what keeps it from that"
         return ProviderState.WAITING, f"start one: toolplug worker {self.key} --host URL"
+
+    @property
+    def dials_in(self) -> bool:
+        """Whether its workers dial in by themselves."""
+        return self._engine is None
 
     @property
     def workers(self) -> Sequence[Worker]:
@@ -108,7 +143,7 @@ class DialledProvider(ApartProvider):
             if each.offering == self._offering and each.connection.lost is None and not each.link.draining.is_set()
         ]
         if not able:
-            text = f"{self.restarting or _WAITING}: toolplug worker {self.key} --host URL"
+            text = f"{self.restarting or _WAITING}: {self.down_as[1].removeprefix('start one: ')}"
             raise ToolUnavailable(text, code="no_worker", retry_after_s=1.0)
         worker = min(able, key=lambda each: (each.connection.load, each.used))
         worker.used = next(self._turns)
@@ -132,7 +167,7 @@ class DialledProvider(ApartProvider):
         if self.restarting:
             return [f"{self.restarting}; {self.down_as[1]}"]
         others = [each.name for each in self._workers if each.offering != self._offering]
-        texts = [f"{len(self._workers)} workers have dialled in; none of them is confined by this host"]
+        texts = [f"{len(self._workers)} workers are connected; none of them is confined by this host"]
         if others:
             texts.append(f"no calls go to {', '.join(others)}: other tools are listed there than by the newest worker")
         return [*texts, *await super().diagnose()]
@@ -143,6 +178,9 @@ class DialledProvider(ApartProvider):
         for task in [*self._tasks]:
             task.cancel()
         await asyncio.gather(*(self._close(each) for each in [*self._workers]))
+        if self._running_engine is not None:
+            self._running_engine.cancel()
+            await asyncio.wait({self._running_engine})
         for link in [*self._links]:
             link.abort()
 
@@ -155,8 +193,10 @@ class DialledProvider(ApartProvider):
             worker = await self._admit(link, process)
             if worker is not None:
                 draining = asyncio.create_task(self._drain(worker))
-                await asyncio.wait({carrying, draining}, return_when=asyncio.FIRST_COMPLETED)
-                draining.cancel()
+                try:
+                    await asyncio.wait({carrying, draining}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    draining.cancel()
         except (ConnectionError, TimeoutError) as error:
             late = "it did not answer in time" if isinstance(error, TimeoutError) else str(error)
             # One that is served by this process already ends so, too, when it looks for the others of the host.

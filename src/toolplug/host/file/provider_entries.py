@@ -19,6 +19,7 @@ from toolplug.config.environment import expand, expanded_keys
 from toolplug.config.model_shape import Shapes, shapes_of
 from toolplug.config.nearest import name_hint
 from toolplug.config.problems import NOTHING, problems_of, validate_section, without_faults
+from toolplug.config.run_settings import names_engine
 from toolplug.config.yaml_tree import KeyPath, MappingNode, ScalarNode, Value, shown_path
 from toolplug.crashes import outline_error
 from toolplug.errors import ConfigError, NoSuchProvider, Problem, ProviderError
@@ -260,8 +261,9 @@ class ProviderEntries:
         return found[0], enabled
 
     def _runs_elsewhere(self, path: KeyPath) -> bool:
-        """Return whether an entry has `run: {worker: true}`: its package is where its workers are."""
-        return run_of(self.document, path, self.environ).get("worker") is True
+        """Return whether an entry runs in workers: its package is where they are."""
+        run = run_of(self.document, path, self.environ)
+        return run.get("worker") is True or names_engine(run)
 
     def _file(self, key: str, type_name: str, at: KeyPath) -> InstalledProvider:
         """Return the provider type of a file below the folder of the configuration. Raises `ConfigError`."""

@@ -29,7 +29,11 @@ def dialled_provider(host: Host, path: str, principal: Principal) -> DialledProv
         raise insufficient_scope(WORKER)
     key = path.removeprefix(PATH)
     running = host.registry.running() if path.startswith(PATH) else {}
-    dialled = {name: each.provider for name, each in running.items() if isinstance(each.provider, DialledProvider)}
+    dialled = {
+        name: each.provider
+        for name, each in running.items()
+        if isinstance(each.provider, DialledProvider) and each.provider.dials_in
+    }
     provider = dialled.get(key)
     if provider is None:
         hint = name_hint(key, dialled) or "its entry needs run: {worker: true}"
