@@ -68,11 +68,10 @@ class FastMcpTools(ForeignTools, ABC):
         client: Any = cast("Any", Client)(await self.find_target(site))
         try:
             await client.__aenter__()
+            self._client = client
             found: list[Tool] = await client.list_tools()
         except Exception as error:
             raise InvalidDefinition(self.explain_failure(_in_words(error))) from error
-        finally:
-            self._client = client
         self.offer(map(_foreign, found))
 
     async def aclose(self) -> None:
