@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Generator
@@ -325,7 +326,10 @@ def test_what_can_be_no_package_is_named_and_nothing_is_written(
 
 @pytest.mark.judge
 @pytest.mark.timeout(600)
-def test_packages_of_every_kind_install_into_a_fresh_environment_pass_and_serve(run: Run, tmp_path: Path) -> None:
+def test_packages_of_every_kind_install_into_a_fresh_environment_pass_and_serve(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     (tmp_path / "pets.json").write_text(json.dumps(PETS))
     (tmp_path / "rooms.py").write_text(SHAPES)
     assert run("new-provider", "--from", "pets.json").code == 0
