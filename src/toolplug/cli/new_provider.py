@@ -1,29 +1,34 @@
-"""`toolplug new-provider`: a complete provider package, from a template or from a file that is served already."""
+"""`toolplug new-provider`: a complete provider package, from a template or from what is there already."""
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from importlib.metadata import packages_distributions, version
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 from typing import Annotated
 
 import typer
-from packaging.version import Version
 
+from toolplug.cli.arguments import arguments_from
+from toolplug.cli.event_loop import async_command
 from toolplug.cli.options import DEFAULT_FILE, ConfigOption, JsonOption, found_config
 from toolplug.cli.output import echo, print_answer, print_problems, problem_fields
-from toolplug.errors import ConfigError, Problem, ProviderError
+from toolplug.cli.package_sources import (
+    TEMPLATES,
+    PackageCode,
+    PackageSource,
+    class_name_of,
+    find_source,
+    read_code,
+    require_minor,
+)
+from toolplug.errors import ConfigError, Problem
 from toolplug.providers.entry_points import InstalledProvider, find_installed
-from toolplug.providers.loading import file_module, file_of, load, names_file, provider_file
 
-TEMPLATES = "provider_package"
 FILES = {
     "pyproject.toml": "pyproject.toml",
     "README.md": "README.md",
@@ -74,15 +79,28 @@ _PREFIX = "toolplug_"
 app: typer.Typer = typer.Typer()
 
 
-@app.command()
-def new_provider(
+@async_command(app)
+async def new_provider(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="The provider's type, such as weather; with --from that of the file."),
+        typer.Argument(metavar="NAME", help="The provider's type, such as weather; with --from that of the source."),
     ] = None,
-    from_file: Annotated[
+    source: Annotated[
         str | None,
-        typer.Option("--from", metavar="FILE", help="Make the package of this file: notes.py, or notes.py:Notes."),
+        typer.Option(
+            "--from",
+            metavar="SOURCE",
+            help="Make the package of this: notes.py, openapi.json, the URL or command of an MCP server, a module, "
+            "llm-tools-…; file:, openapi:, mcp:, module: or llm: before it says which it is.",
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="With --from: a setting that the provider needs to start, for its test and README. May be repeated.",
+        ),
     ] = None,
     parts: Annotated[
         list[Part] | None,
@@ -98,19 +116,21 @@ def new_provider(
     """Write a complete provider package into ./toolplug-NAME: code, tests, README. Its tests pass at once.
 
     It has one tool and one setting, and the parts that you choose, to be replaced by yours: a route if you choose none.
-    With --from it has the code of a file that `toolplug serve` can serve, and depends on what the file imports.
-    Overwrites nothing.
+    With --from it serves what is there already: a file that `toolplug serve` can serve, the functions of a module, the
+    operations of an OpenAPI document, the tools of an MCP server or of a plugin of llm. Overwrites nothing.
 
-    Example: toolplug new-provider weather && cd toolplug-weather && pip install -e . pytest && python -m pytest
+    Examples: toolplug new-provider weather && cd toolplug-weather && pip install -e . pytest && python -m pytest ·
+    toolplug new-provider --from petstore.yaml · toolplug new-provider clock --from "uvx mcp-server-time"
     """
-    key = _key_of(name, from_file)
-    if parts and from_file is not None:
-        raise typer.BadParameter("--with is for a package from the template; with --from it has the code of the file")
-    code = None if from_file is None else _code_of(from_file, key)
+    found = None if source is None else find_source(source)
+    key = _key_of(name, found)
+    if parts and found is not None:
+        raise typer.BadParameter("--with is for a package from the template; with --from it has the code of the source")
+    if settings and found is None:
+        raise typer.BadParameter("--set is for --from: a package from the template has settings of its own")
     folder = Path(f"toolplug-{key.replace('_', '-')}")
-    if folder.exists():
-        message, hint = "exists already and is unchanged", "take another name, or move it away"
-        raise ConfigError([Problem(code="exists", message=message, file=str(folder), hint=hint)])
+    _refuse_existing(folder)
+    code = None if found is None else await read_code(found, key, arguments_from(settings or (), {}))
     chosen = frozenset(parts or ()) or (_ask() if code is None and not as_json and sys.stdin.isatty() else USUAL)
     written = _write(folder, key, code, chosen)
     text = (
@@ -127,16 +147,24 @@ def new_provider(
         print_problems(warnings, as_json=False)
 
 
-def _key_of(name: str | None, from_file: str | None) -> str:
-    """Return the provider's key in the configuration, by its name or that of the file. Raises `typer.BadParameter`."""
-    if name is None and from_file is None:
-        raise typer.BadParameter("give NAME, or --from FILE")
-    name = name or Path(file_of(from_file or "")).stem
+def _key_of(name: str | None, source: PackageSource | None) -> str:
+    """Return the provider's key in the configuration, by its name or that of the source. Raises `BadParameter`."""
+    if name is None and source is None:
+        raise typer.BadParameter("give NAME, or --from SOURCE")
+    if not name and source is not None and not source.name:
+        raise typer.BadParameter("a server says no name for its package; give one as NAME")
+    name = name or (source.name if source is not None else "")
     key = name.replace("-", "_").removeprefix(_PREFIX)
     if not _NAME.fullmatch(name) or not _NAME.fullmatch(key) or len(key) > _LONGEST:
         wrong = f"{name!r}: lower-case words of a-z and 0-9, joined by - or _, are a provider's name"
-        raise typer.BadParameter(f"{wrong}; give one as NAME" if from_file else wrong)
+        raise typer.BadParameter(f"{wrong}; give one as NAME" if source is not None else wrong)
     return key
+
+
+def _refuse_existing(folder: Path) -> None:
+    if folder.exists():
+        message, hint = "exists already and is unchanged", "take another name, or move it away"
+        raise ConfigError([Problem(code="exists", message=message, file=str(folder), hint=hint)])
 
 
 def _ask() -> frozenset[Part]:
@@ -149,88 +177,6 @@ def _ask() -> frozenset[Part]:
 def _report_taken(key: str, owner: InstalledProvider) -> Problem:
     message = f"{owner.package} is installed and has the provider type {key!r} too: no configuration can name both"
     return Problem(code="type_taken", message=message, hint="take another name, or uninstall it")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Code:
-    """A file's code as that of a package, the words of its templates, and the template of its test."""
-
-    words: Mapping[str, str]
-    source: str
-    test: str
-    dependencies: tuple[str, ...]
-    warnings: tuple[Problem, ...]
-
-
-def _code_of(from_file: str, key: str) -> _Code:
-    """Load the file as `toolplug serve` does. Raises `ConfigError` for one that it could not serve."""
-    if not names_file(from_file):
-        raise typer.BadParameter(f"{from_file!r} is no Python file; give notes.py, or notes.py:Notes")
-    try:
-        found = provider_file(from_file, Path())
-        loaded = load(found)
-    except ProviderError as error:
-        raise ConfigError([Problem(code="import_failed", message=str(error), hint=error.fix)]) from error
-    plugin, module = loaded.plugin, file_module(found)
-    # The name that the module has for it, which the entry point needs; `__name__` may be another one.
-    names = [name for name, value in vars(module).items() if value is plugin and isinstance(value, type)]
-    if plugin is not module and not names:
-        message = f"{from_file} is no provider class"
-        raise ConfigError([Problem(code="no_class", message=message, hint="name a FunctionProvider of the file")])
-    source = found.code.decode("utf-8")
-    dependencies, unknown = _imports(source)
-    required = (
-        []
-        if loaded.config is None
-        else [name for name, field in loaded.config.model_fields.items() if field.is_required()]
-    )
-    return _Code(
-        words={
-            "class_name": "".join(names[:1]),
-            "entry_point": ":".join((f"toolplug_{key}.provider", *names[:1])),
-            "file": file_of(from_file),
-            "tool": loaded.tools[0] if loaded.tools else "TOOL",
-            "tools": ", ".join(f'"{tool}"' for tool in loaded.tools),
-            "required": f"  # its Config needs {', '.join(required)}" if required else "",
-        },
-        source=source,
-        test="class_test" if names else "module_test",
-        dependencies=dependencies,
-        warnings=(*_unset(key, required), *(_unknown(from_file, each) for each in unknown)),
-    )
-
-
-def _unset(key: str, required: list[str]) -> list[Problem]:
-    message = f"its Config needs {', '.join(required)}, and its tests fail without"
-    hint = f"give them as SETTINGS in tests/test_{key}.py"
-    return [Problem(code="settings_needed", message=message, hint=hint)] if required else []
-
-
-def _unknown(from_file: str, module: str) -> Problem:
-    return Problem(
-        code="unknown_import",
-        message=f"{from_file} imports {module!r}, which is of no installed package",
-        hint="copy it into the package, or add its package to the dependencies in pyproject.toml",
-    )
-
-
-def _imports(source: str) -> tuple[tuple[str, ...], list[str]]:
-    """The requirements for what the source imports, and the modules that no installed package has."""
-    imported = sorted({name.partition(".")[0] for name in _list_imported(ast.parse(source))} - sys.stdlib_module_names)
-    owners = packages_distributions()
-    known = sorted({owners[name][0] for name in imported if name in owners} - {"toolplug"})
-    return (
-        tuple(f"{each}>={'.'.join(map(str, Version(version(each)).release[:2]))}" for each in known),
-        [name for name in imported if name not in owners and name != "toolplug"],
-    )
-
-
-def _list_imported(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
 
 
 def _with(parts: frozenset[Part], text: str) -> str:
@@ -250,34 +196,31 @@ def _list_needed(parts: frozenset[Part]) -> tuple[str, ...]:
     return ("pydantic>=2.12,<3", *prometheus, *starlette)
 
 
-def _class_name(key: str) -> str:
-    return "".join(word.capitalize() for word in key.split("_"))
-
-
-def _write(folder: Path, key: str, code: _Code | None, parts: frozenset[Part]) -> list[Path]:
+def _write(folder: Path, key: str, code: PackageCode | None, parts: frozenset[Part]) -> list[Path]:
     folder.mkdir()
-    running = Version(version("toolplug"))  # the next minor of a 0.x version may be incompatible
-    requirement = f"toolplug>={running.major}.{running.minor},<{running.major}.{running.minor + 1}"
     needed = _list_needed(parts) if code is None else code.dependencies
     words = {
         "name": key,
         "dashed": key.replace("_", "-"),
-        "class_name": _class_name(key),
-        "entry_point": f"toolplug_{key}.provider:{_class_name(key)}",
-        "dependencies": ", ".join(f'"{each}"' for each in (requirement, *needed)),
+        "class_name": class_name_of(key),
+        "entry_point": f"toolplug_{key}.provider:{class_name_of(key)}",
+        "dependencies": ", ".join(f'"{each}"' for each in (require_minor("toolplug"), *needed)),
         "imports": _names(_IMPORTS, parts),
         "test_imports": _names(_TEST_IMPORTS, parts),
+        "network": "[]",
+        "subprocess": "false",
         **({} if code is None else code.words),
     }
-    texts = {folder / "src" / f"toolplug_{key}" / "py.typed": ""}
-    source = files("toolplug.cli").joinpath(TEMPLATES)
+    package = folder / "src" / f"toolplug_{key}"
+    contents = {package / "py.typed": b""}
+    templates = files("toolplug.cli").joinpath(TEMPLATES)
     others = {} if code is None else {"README.md": "file_README.md", "test_provider.py": f"{code.test}.py"}
     for template, target in FILES.items():
-        text = _with(parts, source.joinpath(f"{others.get(template, template)}.template").read_text("utf-8"))
-        texts[folder / Template(target).substitute(words)] = Template(text).substitute(words)
+        text = _with(parts, templates.joinpath(f"{others.get(template, template)}.template").read_text("utf-8"))
+        contents[folder / Template(target).substitute(words)] = Template(text).substitute(words).encode()
     if code is not None:
-        texts[folder / "src" / f"toolplug_{key}" / "provider.py"] = code.source
-    for file, text in texts.items():
+        contents |= {package / name: data for name, data in {"provider.py": code.source.encode(), **code.data}.items()}
+    for file, content in contents.items():
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, "utf-8", newline="")  # the code of a file has its own line ends
-    return list(texts)
+        file.write_bytes(content)  # the code of a file has its own line ends
+    return list(contents)
