@@ -32,7 +32,8 @@ _COOKIE_S = 600
 _HEADERS = {
     "cache-control": "no-store",
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'",
-    "referrer-policy": "no-referrer",
+    # Not no-referrer: a browser then sends its form with `Origin: null`, which the host refuses.
+    "referrer-policy": "same-origin",
     "x-content-type-options": "nosniff",
 }
 _PAGE = """<!doctype html>

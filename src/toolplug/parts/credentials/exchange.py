@@ -9,7 +9,6 @@ import asyncio
 import base64
 from collections.abc import Callable
 from importlib import import_module
-from time import monotonic
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -20,7 +19,7 @@ from toolplug.errors import StoreConflict, ToolUnavailable
 from toolplug.execution.user_auth import AuthOwner, TokenExchange
 from toolplug.host.file.settings import Auth
 from toolplug.http.auth.authentication import ApiKeys, bearer
-from toolplug.parts.credentials.oauth import ASK_S, CACHED_S, JUST_S, MAX_CACHED, OAuthCredentials
+from toolplug.parts.credentials.oauth import ASK_S, CACHED_S, JUST_S, MAX_CACHED, OAuthCredentials, loop_time
 from toolplug.parts.credentials.tokens import KeptConnection, UserConnection, UserTokens, user_key
 from toolplug.runtime.keyed_locks import KeyedLocks
 from toolplug.runtime.lru import LeastRecentlyUsed
@@ -101,7 +100,7 @@ class ExchangedTokens:
             if found is None:
                 found = await self._fetch_token(user, owner, exchange, context)
             access, expires_at = found
-            self._cache.put(user, (access, monotonic() + min(CACHED_S, expires_at - self._tokens.now())))
+            self._cache.put(user, (access, loop_time() + min(CACHED_S, expires_at - self._tokens.now())))
             return access
 
     async def forget(self, owner: AuthOwner, who: Principal) -> bool:
@@ -115,7 +114,7 @@ class ExchangedTokens:
 
     def _get_cached(self, user: str, refused: str) -> str | None:
         cached = self._cache.get(user)
-        if cached is None or cached[0] == refused or monotonic() >= cached[1]:
+        if cached is None or cached[0] == refused or loop_time() >= cached[1]:
             return None
         return cached[0]
 

@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib import import_module
 from importlib.util import find_spec
-from time import monotonic
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -73,16 +72,16 @@ class OAuthCredentials:
         """
         user = user_key(owner, who)
         cached = self._cache.get(user)
-        if cached is not None and cached.access != refused and monotonic() < cached.until:
+        if cached is not None and cached.access != refused and loop_time() < cached.until:
             return cached.access
         async with self._locks.of(user):  # a thousand calls of one user ask the store, or the issuer, once
             cached = self._cache.get(user)
-            if cached is not None and cached.access != refused and monotonic() < cached.until:
+            if cached is not None and cached.access != refused and loop_time() < cached.until:
                 return cached.access
             access = await self._present(user, owner, oauth, refused)
         if access is None:
             raise await self._sign_in(owner, who, base)
-        self._cache.put(user, _Cached(access, monotonic() + CACHED_S))
+        self._cache.put(user, _Cached(access, loop_time() + CACHED_S))
         return access
 
     def now(self) -> float:
@@ -104,8 +103,8 @@ class OAuthCredentials:
 
     async def _present(self, user: str, owner: AuthOwner, oauth: UserOAuth, refused: str) -> str | None:
         """Return the user's token, renewed if need be; None if the user has to sign in."""
-        until = monotonic() + LEASE_S + _AGAIN_S
-        while monotonic() < until:
+        until = loop_time() + LEASE_S + _AGAIN_S
+        while loop_time() < until:
             kept = await self.records.read(user, owner)
             if kept is None or kept.tokens is None:
                 return None
@@ -275,6 +274,11 @@ class OAuthCredentials:
         transport = await transports.checked_transport(self._egress(), trusted=trusted)
         async with httpx2.AsyncClient(transport=transport, trust_env=False, timeout=ASK_S) as http:
             yield http
+
+
+def loop_time() -> float:
+    """Return the time of the running loop in seconds, by which tokens in memory end."""
+    return asyncio.get_running_loop().time()
 
 
 async def issuers_module() -> ModuleType:

@@ -82,7 +82,7 @@ class TokenRecords:
         head, _, sealed = record.value.partition(b"\n")
         connection = UserConnection.model_validate_json(head)
         try:
-            opened = (await self._sealer()).unseal(sealed, _bound(connection, owner))
+            opened = (await self._sealer()).unseal(sealed, _bound(user, connection, owner))
         except Unsealable:
             return KeptConnection(connection, None, record.revision)
         return KeptConnection(connection, UserTokens.model_validate_json(opened), record.revision)
@@ -99,7 +99,7 @@ class TokenRecords:
     ) -> int:
         """Write a record and return its revision. Raises `StoreConflict` too."""
         sealed = (await self._sealer()).seal(
-            tokens.model_dump_json(exclude_defaults=True).encode(), _bound(connection, owner)
+            tokens.model_dump_json(exclude_defaults=True).encode(), _bound(user, connection, owner)
         )
         head = connection.model_dump_json(exclude_defaults=True).encode()
         return await self._store.commit(TOKENS + user, head + b"\n" + sealed, expected=expected, ttl_s=ttl_s)
@@ -137,6 +137,9 @@ async def connections_of_tenant(store: Store, tenant: str) -> AsyncGenerator[Use
 _BOUND: TypeAdapter[tuple[str, ...]] = TypeAdapter(tuple[str, ...])
 
 
-def _bound(connection: UserConnection, owner: AuthOwner) -> bytes:
-    """Return whose tokens these are: what is sealed for another user, issuer or server is not opened."""
-    return _BOUND.dump_json((connection.tenant, connection.subject, connection.issuer, *owner))
+def _bound(user: str, connection: UserConnection, owner: AuthOwner) -> bytes:
+    """Return whose tokens these are: what is sealed for another user, issuer or server is not opened.
+
+    The key is in it, too: a record that someone has copied to the key of another user is not opened there.
+    """
+    return _BOUND.dump_json((user, connection.tenant, connection.subject, connection.issuer, *owner))

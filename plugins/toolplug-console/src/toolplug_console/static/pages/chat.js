@@ -1,5 +1,6 @@
 // Chat: a conversation with the configured model, the tool calls in it, and approvals asked for in place.
 import { events, useAnswer } from "../api.js";
+import { askedSignIn, SignIn } from "../connections.js";
 import { Conversation, explained } from "../conversation.js";
 import { Markdown } from "../markdown.js";
 import { Code, duration, Empty, html, parsed, Part, shown, Text, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../ui.js";
@@ -112,7 +113,7 @@ function Call({ entry }) {
       ${entry.output != null && html`<h3>Result</h3><${Code} value=${parsed(entry.output)} label="Result"/>`}
       ${parts.filter((part) => part.type !== "image").map((part, n) => html`<${Part} key=${n} part=${part}/>`)}
     </details>
-    ${entry.state === "failed" ? html`<p class="tone bad"><${Text} value=${entry.output} longest=${300}/></p>`
+    ${entry.state === "failed" ? html`<p class="tone bad"><${Text} value=${entry.output} longest=${300}/></p><${SignIn} asked=${askedSignIn(entry.output)}/>`
       : entry.output && html`<p class="cut"><${Text} value=${entry.output} longest=${200}/></p>`}
     ${images.map((part, n) => html`<${Part} key=${n} part=${part}/>`)}
   </div>`;

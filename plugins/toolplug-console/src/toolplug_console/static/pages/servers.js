@@ -1,5 +1,6 @@
 // Servers: MCP servers with their status and tools; quarantined definitions, which an operator may accept.
 import { ask, useAnswer } from "../api.js";
+import { Connections } from "../connections.js";
 import { Difference } from "../difference.js";
 import { VERDICTS } from "./tools.js";
 import { FormButton, ServerForm } from "../yaml_forms.js";
@@ -15,6 +16,7 @@ export function Servers({ visitor, rest }) {
   return html`<header class="page"><div><h1>Servers</h1><p class="quiet">MCP servers, what was found of their tools, and what waits to be accepted.</p></div>
       <${FormButton} label="Add a server" title="Add an MCP server"><${ServerForm} visitor=${visitor} done=${reload}/><//></header>
     <${Problem} error=${error} retry=${reload}/>
+    <${Connections}/>
     <div class="split" data-open=${Boolean(rest[0])}>
       <${Card} class="list pad" title="MCP servers" note=${data && count(servers.length, "server")}>
         ${!data && !error && html`<${Loading}/>`}

@@ -1,5 +1,6 @@
 // Tools: whose catalog, each tool with its schema as a form, a call of it, and why it may be called or not.
 import { ask, events, ROOT, storedKey, useAnswer, useEvents } from "../api.js";
+import { SignIn } from "../connections.js";
 import { hourOf, Spark, useHour } from "../measures.js";
 import { argumentsOf, Fields, fieldsOf } from "../schema_form.js";
 import { Badge, Card, Code, Copy, count, duration, Empty, html, Loading, Part, Problem, Search, Text, useEffect, useMemo, useRef, useState, VirtualList } from "../ui.js";
@@ -247,6 +248,7 @@ function Result({ result, request, seconds, again, visitor }) {
     ${(result.parts ?? []).map((part, n) => html`<${Part} key=${n} part=${part}/>`)}
     ${(result.output || !(result.parts ?? []).length) && html`<${Code} value=${result.structured !== undefined ? result.structured : result.output} label="Result"/>`}
     ${result.status === "panic" && request && visitor.can("operator") && html`<${Crash} call=${result.call_id} request=${request}/>`}
+    ${result.metadata?.code === "sign_in_needed" && html`<div class="actions"><${SignIn} asked=${result.metadata.sign_in}/></div>`}
     ${approval && html`<div class="actions">${visitor.can("approvals:write")
       ? html`<a class="plain" href="#/approvals">Decide about it</a>` : html`<span class="quiet">Someone with the scope approvals:write decides about it.</span>`}
       <button type="button" onClick=${() => again(approval.id)}>Call again with the approval</button></div>`}

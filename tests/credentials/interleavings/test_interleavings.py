@@ -1,0 +1,148 @@
+"""Two hosts over one store at random, with failures and kills: no rule of tokens is broken, seeded bugs are found."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+import pytest
+from tests.credentials.interleavings.hosts import (
+    EXCHANGING,
+    GRAPH,
+    SERVERS,
+    SIGNING_IN,
+    SimulatedHost,
+)
+from tests.credentials.interleavings.issuer import Issuer, User, make_jwt
+from tests.credentials.interleavings.seeded_bugs import SEEDED
+from tests.credentials.interleavings.world import CredentialsWorld, Parts
+from tests.virtual_time import VIRTUAL, virtual_clock
+
+from toolplug.catalog.call import CallContext, Credentials, Principal
+from toolplug.parts.credentials import issuers, oauth
+from toolplug.parts.credentials.tokens import UserConnection, UserTokens, user_key
+from toolplug.stores.memory import MemoryStore
+
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I38-interleavings")]
+
+ROUNDS = 40
+"""Interleavings of one world."""
+SHARDS = 4
+MOST = 150
+"""Worlds in which a bug must show; the rarest shows in every twentieth."""
+ADA = User("ada", "t1", "app")
+
+
+@pytest.fixture
+def anyio_backend() -> object:
+    """Let the tests run in virtual time."""
+    return VIRTUAL
+
+
+@pytest.fixture(autouse=True)
+def _without_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the module of issuers at once: a virtual loop waits for no thread that imports it."""
+
+    async def loaded() -> object:
+        return issuers
+
+    monkeypatch.setattr(oauth, "issuers_module", loaded)
+
+
+@pytest.mark.slow
+def test_tokens_are_of_their_caller_in_hundreds_of_interleavings() -> None:
+    run(range(15))
+
+
+@pytest.mark.judge
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_and_in_a_hundred_thousand(shard: int) -> None:
+    outcomes, deaths = run(range(1_000 + shard, 1_000 + 100_000 // ROUNDS, SHARDS))
+    assert deaths > 500
+    assert {"as itself", "exchanged", "sign_in_needed", "issuer_down", "disconnected"} <= outcomes
+
+
+def run(seeds: range) -> tuple[set[str], int]:
+    outcomes: set[str] = set()
+    deaths = 0
+    for seed in seeds:
+        world = CredentialsWorld(seed)
+        world.run(ROUNDS)
+        assert world.violations == [], seed
+        outcomes |= world.outcomes.keys()
+        deaths += world.deaths
+    return outcomes, deaths
+
+
+@pytest.mark.judge
+@pytest.mark.parametrize("bug", SEEDED)
+def test_the_simulation_finds(bug: str) -> None:
+    parts, sign = SEEDED[bug]
+    assert any(sign in violation for seed in range(MOST) for violation in violations(seed, parts)), "not found"
+
+
+def violations(seed: int, parts: Parts) -> list[str]:
+    world = CredentialsWorld(seed, parts)
+    world.run(ROUNDS)
+    return world.violations
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hosts", [1, 2])
+async def test_a_thousand_first_calls_are_one_exchange_of_a_process(hosts: int) -> None:
+    numbers, reports = Random(1), list[str]()
+    issuer = Issuer(numbers, reports.append, failing=0.0)
+    async with MemoryStore(clock=virtual_clock) as store:
+        made = [SimulatedHost(store, issuer, numbers) for _ in range(hosts)]
+        who, ends_at = Principal("ada", "t1", credential="app"), virtual_clock() + 600
+
+        async def first(host: SimulatedHost) -> str:
+            sent = Credentials()
+            sent.request = {b"authorization": b"Bearer " + make_jwt(ADA, ends_at).encode()}
+            return await host.service.credential(GRAPH, EXCHANGING, CallContext(who, credentials=sent), "", "")
+
+        tokens = await asyncio.gather(*(first(made[n % hosts]) for n in range(1_000)))
+    assert reports == []
+    assert len(issuer.exchanges) == len({*tokens}) == hosts
+
+
+@pytest.mark.slow
+async def test_a_thousand_calls_at_two_hosts_renew_an_expired_token_once() -> None:
+    numbers, reports = Random(2), list[str]()
+    issuer = Issuer(numbers, reports.append, failing=0.0)
+    async with MemoryStore(clock=virtual_clock) as store:
+        hosts = [SimulatedHost(store, issuer, numbers) for _ in range(2)]
+        owner, who = SERVERS["jira"], Principal("ada", "t1")
+        issuer.sign_in(User("ada", "t1"), "jira")
+        family = issuer.families[0]
+        family.life_s, family.refreshes = 60.0, True
+        first = issuer.give(family)
+        known = UserConnection(
+            tenant="t1", subject="ada", kind="mcp", key="jira", issuer="i", connected_at=1, expires_at=family.expires_at
+        )
+        tokens = UserTokens(access=first[0], refresh=first[1], token_endpoint="https://issuer.example/token")
+        records = hosts[0].service.oauth.records
+        await records.write(user_key(owner, who), owner, known, tokens, expected=0)
+        await asyncio.sleep(61)
+        asked = [hosts[n % 2].service.credential(owner, SIGNING_IN, CallContext(who), "", "") for n in range(1_000)]
+        assert len({*await asyncio.gather(*asked)}) == 1
+    assert reports == []
+    assert issuer.refreshes == 1
+
+
+async def test_a_record_that_was_copied_to_another_user_is_not_opened() -> None:
+    numbers = Random(3)
+    async with MemoryStore(clock=virtual_clock) as store:
+        records = SimulatedHost(store, Issuer(numbers, print, 0.0), numbers).service.oauth.records
+        owner = SERVERS["jira"]
+        ada, ben = (user_key(owner, Principal(name, "t1")) for name in ("ada", "ben"))
+        known = UserConnection(tenant="t1", subject="ada", kind="mcp", key="jira", issuer="i", connected_at=1)
+        await records.write(ada, owner, known, UserTokens(access="hers"), expected=0)
+        record = await store.read(f"credentials/token/{ada}")
+        assert record is not None
+        await store.commit(f"credentials/token/{ben}", record.value)
+        hers, his = await records.read(ada, owner), await records.read(ben, owner)
+        assert hers is not None
+        assert hers.tokens == UserTokens(access="hers")
+        assert his is not None
+        assert his.tokens is None
