@@ -28,6 +28,7 @@ from toolplug.host.opening.provider_services import (
     host_key,
     offer_services,
     registry_services,
+    scopes_by_key,
 )
 from toolplug.host.opening.records import HostRecords, open_records
 from toolplug.host.operations import Operations
@@ -79,8 +80,9 @@ class Parts:
             await key.begin()
             approvals = PartApprovals()
             # A result that was too long is kept for as long as sessions live now (docs/reference/statuses.md).
-            artifacts = Artifacts(store, lambda: current().results_ttl_s)
-            services = call_services(records, approvals, artifacts, current, serves.on_call, lambda: tools, key.sealer)
+            scope_of = scopes_by_key(key)
+            artifacts = Artifacts(store, lambda: current().results_ttl_s, scope_of)
+            services = call_services(records, approvals, artifacts, current, serves.on_call, lambda: tools, scope_of)
             equipment = EquippedToolsets(services.unknown, always_listed(current))
             saved = SavedToolsets(store, equipment, lambda caller: parts.unchosen(caller), requests)  # noqa: PLW0108  later
             opened: list[RunningParts] = []  # none while providers start

@@ -9,6 +9,7 @@ from typing import TypeVar
 from toolplug.catalog.plan import Tool
 from toolplug.errors import HostKeyError, StoreUnavailable
 from toolplug.execution.accounting import CallAccounting, OnCall
+from toolplug.execution.credential_scope import ScopeOf, make_scope_of
 from toolplug.execution.executor import CallerTools
 from toolplug.execution.host_approvals import PartApprovals
 from toolplug.execution.idempotency import Replays
@@ -66,7 +67,7 @@ def call_services(
     current: CurrentConfiguration,
     on_call: OnCall | None,
     tools: Callable[[], ToolsForParts],
-    sealing: Sealing,
+    scope_of: ScopeOf,
 ) -> CallServices:
     """Return what every call of the host needs. `tools()` gives those of callers once the host is open."""
 
@@ -76,22 +77,27 @@ def call_services(
 
     return CallServices(
         accounting=CallAccounting(on_call, records.cluster),
-        replay=Replays(records.store, records.processes, partial(_digest, sealing)),
+        replay=Replays(records.store, records.processes, scope_of),
         approvals=approvals,
         artifacts=artifacts,
         limits=limits,
         tools_of=lambda caller: CallerTools(
             tools().executor_for(caller.principal, caller.agent, caller.session), caller
         ),
+        scope_of=scope_of,
     )
 
 
-async def _digest(sealing: Sealing, data: bytes) -> str:
-    """Return a keyed digest. Raises `StoreUnavailable` without a key: the host then keeps no result under it."""
-    try:
-        return (await sealing("replays")).digest(data)
-    except HostKeyError as error:
-        raise StoreUnavailable(str(error)) from None
+def scopes_by_key(key: HostKey) -> ScopeOf:
+    """Return what makes scopes with the key of the host: `StoreUnavailable` without one, as nothing is kept then."""
+
+    async def digest(data: bytes) -> str:
+        try:
+            return await key.digest("replays", data)
+        except HostKeyError as error:
+            raise StoreUnavailable(str(error)) from None
+
+    return make_scope_of(digest)
 
 
 def host_key(current: CurrentConfiguration, store: Store) -> HostKey:

@@ -66,11 +66,15 @@ class StoredApproval(TypedDict):
 KEPT: TypeAdapter[StoredApproval] = TypeAdapter(StoredApproval)
 
 
-def body_of(plan: Plan, arguments: object, context: CallContext) -> str:
-    """Return the digest of all that a repetition must have in common: tool, definition, arguments, caller, session."""
+def body_of(plan: Plan, arguments: object, context: CallContext, scope: str) -> str:
+    """Return the digest of all that a repetition must have in common: tool, definition, arguments, caller, session.
+
+    `scope` is that of the credentials that the caller brings.
+    """
     ref, principal = plan.ref, context.principal
     # The definition's digest is in `ref`: an approval of one definition does not hold for the next.
     said = [*ref, arguments, dict(context.options), principal.subject, context.agent, context.session]
+    said += [scope] if scope else []
     return hashlib.sha256(canonical(said)).hexdigest()
 
 
@@ -82,13 +86,15 @@ def parameter_names(plan: Plan) -> list[str] | None:
     return [*cast("dict[str, object]", properties)] if closed else None
 
 
-def question_of(plan: Plan, call: ToolCall, context: CallContext, why: str | None, expires_at: float) -> StoredApproval:
-    """Return the record of a call that is asked about now."""
+def question_of(
+    plan: Plan, call: ToolCall, context: CallContext, why: str | None, expires_at: float, scope: str
+) -> StoredApproval:
+    """Return the record of a call that is asked about now, with credentials of this scope."""
     arguments, principal = decode_arguments(call.arguments), context.principal
     return {
         "tool": call.name,
         "digest": plan.ref.digest,
-        "body": body_of(plan, arguments, context),
+        "body": body_of(plan, arguments, context, scope),
         "arguments": arguments,
         "subject": principal.subject,
         "agent": context.agent,

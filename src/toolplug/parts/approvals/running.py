@@ -15,6 +15,7 @@ from toolplug.catalog.plan import Plan, Refusal
 from toolplug.catalog.text import clean_text
 from toolplug.errors import ApiError, InvalidJson, StoreConflict, StoreError
 from toolplug.execution.accounting import audit
+from toolplug.execution.credential_scope import ScopeOf, no_scope
 from toolplug.execution.host_approvals import (
     LIFE_S,
     NO_TERMS,
@@ -95,8 +96,11 @@ class Approvals:
     `life_s` is how long a call waits; `tools` finds the tool of a call for what comes with a decision.
     """
 
-    def __init__(self, store: Store, *, life_s: float = LIFE_S, tools: HostTools = NO_TOOLS) -> None:
+    def __init__(
+        self, store: Store, *, life_s: float = LIFE_S, tools: HostTools = NO_TOOLS, scope_of: ScopeOf = no_scope
+    ) -> None:
         self._store = store
+        self._scope_of = scope_of
         self._tools = tools
         self.life_s: float = life_s
         self.grants: Grants = Grants(store)
@@ -300,7 +304,8 @@ class Approvals:
         return made
 
     async def _new(self, plan: Plan, call: ToolCall, context: CallContext, why: str | None) -> ToolResult:
-        kept = question_of(plan, call, context, why, self._store.now() + self.life_s)
+        scope = await self._scope_of(context.credentials)
+        kept = question_of(plan, call, context, why, self._store.now() + self.life_s, scope)
         same = equal_key(kept)
         index = await self._store.read(same)
         if index is not None and (asked := await self._still_waiting(kept, index.value)) is not None:
@@ -360,7 +365,7 @@ class Approvals:
                 )
             kept, revision = found
             goes_on = kept.get("goes_on")
-            if kept["body"] != body_of(plan, decode_arguments(call.arguments), context):
+            if kept["body"] != await self._body(plan, call, context):
                 return None
             match kept["state"]:
                 case "waiting":
@@ -394,12 +399,16 @@ class Approvals:
 
     async def _use_approved(self, plan: Plan, call: ToolCall, context: CallContext) -> Claim | None:
         """Claim an approved ticket of the same call; None if there is none."""
-        prefix = approved_key(context.principal.tenant, body_of(plan, decode_arguments(call.arguments), context), "")
+        prefix = approved_key(context.principal.tenant, await self._body(plan, call, context), "")
         for key in await self._store.keys(prefix, limit=MAX_APPROVED):
             claim = await self._use(key.removeprefix(prefix), plan, call, context)
             if isinstance(claim, Claim):
                 return claim
         return None
+
+    async def _body(self, plan: Plan, call: ToolCall, context: CallContext) -> str:
+        scope = await self._scope_of(context.credentials)
+        return body_of(plan, decode_arguments(call.arguments), context, scope)
 
     async def _offer(self, tenant: str, ticket_id: str, kept: StoredApproval) -> None:
         """Index the approved ticket under the content of its call, where the next equal call finds it."""
@@ -462,7 +471,9 @@ class RunningApprovals(RunningPart[ApprovalSettings]):
     """Gives a host its approvals. Every ticket is a record of the store."""
 
     def __init__(self, services: PartServices, settings: ApprovalSettings) -> None:
-        self.own: Approvals = Approvals(services.store, life_s=settings.life, tools=services.tools)
+        self.own: Approvals = Approvals(
+            services.store, life_s=settings.life, tools=services.tools, scope_of=services.calls.scope_of
+        )
         self.approvals: HostApprovals | None = self.own
         self._events = self.own.events = self.own.grants.events = TicketEvents(
             services.store, services.plugins, self.own.find

@@ -143,7 +143,7 @@ async def _rounds(
     responses = params.input_responses or {}
     given = [_user_answer(responses.get(_key_of(number))) for number in range(MAX_QUESTIONS)]
     try:
-        answers = await OpenRounds(ctx.lifespan_context.store).take(
+        answers = await OpenRounds(ctx.lifespan_context.store, ctx.lifespan_context.scope).take(
             state, given, params.name, params.arguments, context
         )
     except StoreError as error:
@@ -159,7 +159,7 @@ async def _with_questions(
 ) -> types.InputRequiredResult | None:
     """Return the answer of a call that ends with questions; None if the round cannot be kept."""
     try:
-        rounds = OpenRounds(ctx.lifespan_context.store)
+        rounds = OpenRounds(ctx.lifespan_context.store, ctx.lifespan_context.scope)
         state = await rounds.keep(asked, params.name, params.arguments, context)
     except StoreError as error:
         _LOG.error("questions of a server are not asked, as the store fails: %s", error)
