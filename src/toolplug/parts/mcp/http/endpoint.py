@@ -21,6 +21,7 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.offering import OfferedKind, Offering
 from toolplug.errors import AccessError, StoreError
 from toolplug.execution.executor import LazyExecutor
+from toolplug.execution.user_auth import url_for_browsers
 from toolplug.http.bodies.request_body import OrjsonResponse, check_is_json, check_parts, read_body
 from toolplug.http.errors import ErrorAnswer, HttpProblem, method_not_allowed
 from toolplug.http.event_stream import EventStreamResponse, ServedEventStream, open_stream
@@ -97,6 +98,7 @@ async def caller_of(request: HostRequest, known: Handshake | None = None) -> Mcp
         approvals=state["host"].approvals,
         store=state["host"].store,
         scope=await credential_scope(request),
+        url=url_for_browsers(state["host"].settings.http.public_url, passed_credentials(state["headers"])),
         catalog=lambda: catalog_of(state["host"], principal, agent, code, within=known),
         watch=lambda: clients.announcer.watch(
             followed, of=code, since=since, offering=offering, subscriptions=subscriptions

@@ -51,7 +51,7 @@ class McpCaller(NamedTuple):
     that wait for approval, `store` the questions that wait for answers. `offering` returns the caller's prompts and
     resources; `offered` is called with each that it has received a page of. `subscriptions` are the resources that it
     follows; None before it can follow any. `found` are the deferred tools that the searches of a client of the older
-    era have found, None without a conversation.
+    era have found, None without a conversation. `url` is that of the host for browsers, empty if it is not known.
     """
 
     executor: ToolExecutor
@@ -66,6 +66,7 @@ class McpCaller(NamedTuple):
     subscriptions: ResourceSubscriptions | None = None
     found: FoundTools | None = None
     scope: str = ""
+    url: str = ""
 
     @property
     def list_ttl_ms(self) -> int:
