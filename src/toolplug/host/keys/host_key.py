@@ -177,9 +177,9 @@ class HostKey:
         self._look_at = 0.0
         self._opening = asyncio.Lock()
 
-    async def begin(self) -> None:
-        """Open the keys that the file names; without any they are opened when they are needed. Raises like `open`."""
-        if self._setting() is not None:
+    async def begin(self, *, needed: bool) -> None:
+        """Open the keys that the file names, or that are `needed`; any others when they are. Raises like `open`."""
+        if needed or self._setting() is not None:
             await self.open()
 
     async def sealer(self, purpose: str) -> Sealer:

@@ -25,8 +25,8 @@ from toolplug.host.opening.part_services import ToolsForParts, end_session, part
 from toolplug.host.opening.provider_services import (
     always_listed,
     call_services,
-    host_key,
     offer_services,
+    open_host_key,
     registry_services,
     scopes_by_key,
 )
@@ -76,8 +76,7 @@ class Parts:
             current = CurrentConfiguration(configuration)
             records = await life.enter_async_context(open_records(current, serving=serves.sessions))
             store, requests, metrics = records.store, records.requests, CollectorRegistry()
-            key = host_key(current, store)
-            await key.begin()
+            key = await open_host_key(current, store)
             approvals = PartApprovals()
             # A result that was too long is kept for as long as sessions live now (docs/reference/statuses.md).
             scope_of = scopes_by_key(key)

@@ -18,6 +18,7 @@ from toolplug.execution.plans import CallServices
 from toolplug.host.artifacts import SOURCE, Artifacts, read_result
 from toolplug.host.file.configuration import Configuration, CurrentConfiguration
 from toolplug.host.file.plugin_hooks import hooks_of_plugins
+from toolplug.host.file.user_auth_entries import list_user_auth
 from toolplug.host.keys.host_key import HostKey
 from toolplug.host.opening.part_services import ToolsForParts
 from toolplug.host.opening.records import HostRecords
@@ -100,10 +101,13 @@ def scopes_by_key(key: HostKey) -> ScopeOf:
     return make_scope_of(digest)
 
 
-def host_key(current: CurrentConfiguration, store: Store) -> HostKey:
-    """Return the keys of the host, still to be opened."""
-    named = current().store
-    return HostKey(lambda: current().settings.key, store, current().folder, named.state_folder, given=named.on_network)
+async def open_host_key(current: CurrentConfiguration, store: Store) -> HostKey:
+    """Return the keys of the host. Raises `HostKeyError` and `StoreError`."""
+    now = current()
+    key = HostKey(lambda: current().settings.key, store, now.folder, now.store.state_folder, given=now.store.on_network)
+    # What is kept of calls with a caller's credential is found by digests with the key.
+    await key.begin(needed=bool(list_user_auth(now.providers, now.servers)))
+    return key
 
 
 def registry_services(

@@ -31,7 +31,7 @@ class RunningCredentials(RunningPart[None]):
     async def open(cls, services: PartServices) -> Self:
         """Return the credentials. Raises `HostKeyError` where users sign in and the host has no key."""
         made = cls(services)
-        if made.entries():  # what is kept for callers is kept under digests by the key, too
+        if any(not auth.given_name for _, auth in made.entries().values()):
             await services.sealing(PURPOSE)
         return made
 
