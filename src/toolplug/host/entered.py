@@ -14,8 +14,7 @@ from toolplug.errors import Problem
 from toolplug.execution.executor import ModelTools, open_catalog
 from toolplug.execution.host_approvals import HostApprovals
 from toolplug.execution.host_sessions import HostSession, HostSessions
-from toolplug.execution.plans import NO_RULE
-from toolplug.execution.user_auth import AuthOwner
+from toolplug.execution.plans import NO_RULE, ToolRule
 from toolplug.host.explain import Explainer, Explanation
 from toolplug.host.file.packages import only_installed
 from toolplug.host.file.settings import HostSettings
@@ -201,22 +200,23 @@ class EnteredHost:
         current = self._require_entered().configuration
         return tuple(list_user_auth(current.providers, current.servers))
 
-    def may_use(self, principal: Principal, owner: AuthOwner) -> bool:
+    def may_use(self, principal: Principal, kind: str, key: str) -> bool:
         """Return whether an entry may have a tool that this principal may call: by allowlists, tenants and policies.
 
-        The tools of a server that was not listed yet, or of a provider that does not run, are not known, and may be.
+        `kind` is that of `ToolRef`. The tools of a server that was not listed yet, or of a provider that does not run,
+        are not known, and may be.
         """
         opened, reach = self._require_entered(), self.reach(principal)
-        if owner.kind != SERVER:
-            running = opened.registry.running().get(owner.key)
+        if kind != SERVER:
+            running = opened.registry.running().get(key)
             tools = () if running is None else running.catalog.values()
             allowed = [all(gate.refusal(principal) is None for gate in tool.plan.gates) for tool in tools]
-            return (reach is None or owner.key in reach.providers) and (any(allowed) or running is None)
-        view = next((each for each in opened.servers.servers(principal.tenant) if each.id == owner.key), None)
-        if view is None or not view.enabled or not (reach is None or owner.key in reach.servers):
+            return (reach is None or key in reach.providers) and (any(allowed) or running is None)
+        view = next((each for each in opened.servers.servers(principal.tenant) if each.id == key), None)
+        if view is None or not view.enabled or not (reach is None or key in reach.servers):
             return False
-        configured = opened.configuration.servers.servers.get(owner.key)
-        rules = {} if configured is None else configured.tools
+        configured = opened.configuration.servers.servers.get(key)
+        rules: Mapping[str, ToolRule] = {} if configured is None else configured.tools
         known = [
             view.tools.get(tool.name, view.policy) not in _REFUSING
             and rules.get(tool.name, NO_RULE).admits_tenant(principal.tenant)

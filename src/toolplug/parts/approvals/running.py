@@ -15,7 +15,6 @@ from toolplug.catalog.plan import Plan, Refusal
 from toolplug.catalog.text import clean_text
 from toolplug.errors import ApiError, InvalidJson, StoreConflict, StoreError
 from toolplug.execution.accounting import audit
-from toolplug.execution.credential_scope import ScopeOf, no_scope
 from toolplug.execution.host_approvals import (
     LIFE_S,
     NO_TERMS,
@@ -43,9 +42,9 @@ from toolplug.parts.approvals.records import (
     KEPT,
     TICKETS,
     WAITING,
+    CallBodies,
     StoredApproval,
     approved_key,
-    body_of,
     equal_key,
     question_of,
     show_ticket,
@@ -56,7 +55,7 @@ from toolplug.parts.approvals.records import (
 from toolplug.parts.approvals.settings import ApprovalSettings
 from toolplug.parts.approvals.terms import NO_TOOLS, check_owner, check_terms
 from toolplug.providers.host_part import HostTools, PartServices, RunningPart
-from toolplug.signatures.values import decode_arguments, encode_value
+from toolplug.signatures.values import encode_value
 from toolplug.stores.store import Store, key_pages
 
 _GATE = "approval"
@@ -97,10 +96,10 @@ class Approvals:
     """
 
     def __init__(
-        self, store: Store, *, life_s: float = LIFE_S, tools: HostTools = NO_TOOLS, scope_of: ScopeOf = no_scope
+        self, store: Store, *, life_s: float = LIFE_S, tools: HostTools = NO_TOOLS, bodies: CallBodies | None = None
     ) -> None:
         self._store = store
-        self._scope_of = scope_of
+        self._bodies = bodies or CallBodies()
         self._tools = tools
         self.life_s: float = life_s
         self.grants: Grants = Grants(store)
@@ -304,8 +303,8 @@ class Approvals:
         return made
 
     async def _new(self, plan: Plan, call: ToolCall, context: CallContext, why: str | None) -> ToolResult:
-        scope = await self._scope_of(context.credentials)
-        kept = question_of(plan, call, context, why, self._store.now() + self.life_s, scope)
+        body = await self._bodies.make(plan, call, context)
+        kept = question_of(plan, call, context, why, self._store.now() + self.life_s, body)
         same = equal_key(kept)
         index = await self._store.read(same)
         if index is not None and (asked := await self._still_waiting(kept, index.value)) is not None:
@@ -365,7 +364,7 @@ class Approvals:
                 )
             kept, revision = found
             goes_on = kept.get("goes_on")
-            if kept["body"] != await self._body(plan, call, context):
+            if kept["body"] != await self._bodies.make(plan, call, context):
                 return None
             match kept["state"]:
                 case "waiting":
@@ -399,16 +398,12 @@ class Approvals:
 
     async def _use_approved(self, plan: Plan, call: ToolCall, context: CallContext) -> Claim | None:
         """Claim an approved ticket of the same call; None if there is none."""
-        prefix = approved_key(context.principal.tenant, await self._body(plan, call, context), "")
+        prefix = approved_key(context.principal.tenant, await self._bodies.make(plan, call, context), "")
         for key in await self._store.keys(prefix, limit=MAX_APPROVED):
             claim = await self._use(key.removeprefix(prefix), plan, call, context)
             if isinstance(claim, Claim):
                 return claim
         return None
-
-    async def _body(self, plan: Plan, call: ToolCall, context: CallContext) -> str:
-        scope = await self._scope_of(context.credentials)
-        return body_of(plan, decode_arguments(call.arguments), context, scope)
 
     async def _offer(self, tenant: str, ticket_id: str, kept: StoredApproval) -> None:
         """Index the approved ticket under the content of its call, where the next equal call finds it."""
@@ -472,7 +467,7 @@ class RunningApprovals(RunningPart[ApprovalSettings]):
 
     def __init__(self, services: PartServices, settings: ApprovalSettings) -> None:
         self.own: Approvals = Approvals(
-            services.store, life_s=settings.life, tools=services.tools, scope_of=services.calls.scope_of
+            services.store, life_s=settings.life, tools=services.tools, bodies=CallBodies(services.calls.scope_of)
         )
         self.approvals: HostApprovals | None = self.own
         self._events = self.own.events = self.own.grants.events = TicketEvents(

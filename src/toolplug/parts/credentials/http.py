@@ -112,7 +112,7 @@ async def _show(
 async def list_connections(request: HostRequest) -> OrjsonResponse[ConnectionList]:
     """Answer every entry with `user_auth` that the caller may use, connected or not."""
     part, who, host = part_of(request, RunningCredentials), _user_of(request), request.state["host"]
-    usable = [entry for entry in part.entries().values() if host.may_use(who, entry[0])]
+    usable = [entry for entry in part.entries().values() if host.may_use(who, entry[0].kind, entry[0].key)]
     shown = [await _show(part, request, who, *entry) for entry in usable]
     return OrjsonResponse({"connections": shown}, 200, _NO_STORE)
 
@@ -122,7 +122,7 @@ async def list_connections(request: HostRequest) -> OrjsonResponse[ConnectionLis
 async def make_link(request: HostRequest) -> OrjsonResponse[LinkAnswer]:
     """Answer a link with which the caller signs in, also if it is connected. Raises `ApiError`."""
     part, owner, auth = _entry(request)
-    if not request.state["host"].may_use(request.state["principal"], owner):
+    if not request.state["host"].may_use(request.state["principal"], owner.kind, owner.key):
         raise _not_found()
     base = part.base_of(passed_credentials(request.state["headers"]))
     if auth.oauth is None:
@@ -144,7 +144,7 @@ async def disconnect(request: HostRequest) -> OrjsonResponse[DisconnectedAnswer]
     who, (part, owner, _) = _user_of(request), _entry(request)
     existed, revoked = await tokens_of(part).disconnect(owner, who)
     if not existed:
-        if not request.state["host"].may_use(who, owner):
+        if not request.state["host"].may_use(who, owner.kind, owner.key):
             raise _not_found()
         raise ApiError("connection_not_found", f"this caller is not connected to {owner.key}")
     return OrjsonResponse({"server": owner.key, "connected": False, "revoked": revoked}, 200, _NO_STORE)

@@ -160,7 +160,7 @@ class StoredResponses:
         """
         if not self.heal_s or (record := make_record(draft.items)) is None:
             return
-        value = self._sealed(tenant, draft.key).seal(dump_json(record))
+        value = self._get_seal(tenant, draft.key).seal(dump_json(record))
         ttl_s = self.ttl_s if stored else self.heal_s
         try:
             await self.store.commit(_healing_key(tenant, draft.key), value, ttl_s=ttl_s)
@@ -228,10 +228,10 @@ class StoredResponses:
         record = await self.store.read(_healing_key(tenant, key))
         if record is None:
             return None, 0
-        opened = self._sealed(tenant, key).open(record.value)
+        opened = self._get_seal(tenant, key).open(record.value)
         return None if opened is None else cast("Record", load_own_json(opened)), len(record.value)
 
-    def _sealed(self, tenant: str, key: str) -> _SealedRecord:
+    def _get_seal(self, tenant: str, key: str) -> _SealedRecord:
         return _SealedRecord.of(tenant, self._maker, self._scope or "", key)
 
     async def conversation(self, tenant: str, previous: str) -> list[StoredResponse]:
