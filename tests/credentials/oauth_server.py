@@ -23,6 +23,7 @@ from mcp.server.auth.provider import (
 from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions, RevocationOptions
 from mcp.server.mcpserver import MCPServer
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+from mcp_types import Tool
 from pydantic import AnyHttpUrl
 from tests.http.served import serving_apart
 from tests.kept_port import kept_port
@@ -141,6 +142,16 @@ class Accounts:
         )
 
 
+class OwnLists(MCPServer):
+    """Lists the tools `of_NAME` to the user of this name alone."""
+
+    async def list_tools(self) -> list[Tool]:
+        """List the tools of who asks."""
+        token = get_access_token()
+        own = f"of_{None if token is None else token.subject}"
+        return [each for each in await super().list_tools() if each.name == own or not each.name.startswith("of_")]
+
+
 @contextmanager
 def serving_oauth(accounts: Accounts) -> Iterator[str]:
     """Serve the server and its issuer on one port; gives the URL of the endpoint."""
@@ -154,7 +165,12 @@ def serving_oauth(accounts: Accounts) -> Iterator[str]:
             revocation_options=RevocationOptions(enabled=True),
             validate_token_resource=False,
         )
-        server = MCPServer("guarded", auth=settings, auth_server_provider=accounts)
+        server = OwnLists("guarded", auth=settings, auth_server_provider=accounts)
+
+        @server.tool()
+        async def of_ada() -> str:
+            """Is Ada's."""
+            return "of Ada"
 
         @server.tool()
         async def whoami() -> str:

@@ -20,6 +20,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from tests.http.served import serving_apart
+from tests.responses.backend.script import Call, calls, says
+from tests.responses.backend.scripted import ScriptedBackend
 
 from toolplug import CallContext, ConfigError, FunctionProvider, Host, open_host, tool
 from toolplug.cli.serving.listening import check_reach
@@ -196,3 +198,39 @@ def test_without_auth_a_host_whose_callers_act_as_themselves_is_served_on_the_lo
     check_reach("0.0.0.0", has_auth=False, insecure_no_auth=True)
     with pytest.raises(ConfigError, match="'graph' has user_auth"):
         check_reach("0.0.0.0", has_auth=False, insecure_no_auth=True, user_auth=["graph"])
+
+
+@pytest.mark.requirement("I38-exchange")
+async def test_a_response_in_the_background_uses_a_token_that_is_there_and_stores_no_jwt(
+    exchange: Exchange, endpoint: str, tmp_path: Path
+) -> None:
+    backend = ScriptedBackend()
+    with serving_apart(backend) as port:
+        config = settings(endpoint)
+        config["store"] = f"sqlite:///{tmp_path}/state.db"
+        config["responses"] = {"backend": {"base_url": f"http://127.0.0.1:{port}/v1", "api_key": "k", "model": "m"}}
+        async with open_host(config, environ={}, providers={"graph": Graph}) as host:
+            base = "http://127.0.0.1:8080"
+            async with AsyncClient(transport=ASGITransport(create_app(host)), base_url=base) as client:
+                ada = token_of("ada")
+
+                async def respond() -> str:
+                    """Make a response in the background, and return what its call has given."""
+                    backend.plays(calls(Call("me", "{}", "call_me")), says("done"))
+                    headers = {"authorization": f"Bearer {ada}"}
+                    body = {"model": "m", "input": "Who am I?", "background": True}
+                    made = (await client.post("/v1/responses", json=body, headers=headers)).json()
+                    async with asyncio.timeout(30):
+                        while made["status"] in {"queued", "in_progress"}:
+                            await asyncio.sleep(0.02)
+                            made = (await client.get(f"/v1/responses/{made['id']}", headers=headers)).json()
+                    return json.dumps(made["output"])
+
+                assert "whose token is kept for its request only" in await respond()
+                assert exchange.forms == []
+                assert (await call(client, ada))["output"] == "ada-1"
+                assert "ada-1" in await respond()
+                assert len(exchange.forms) == 1
+        stored = b"".join(path.read_bytes() for path in tmp_path.glob("state.db*"))
+        assert b"Who am I?" in stored
+        assert ada.encode() not in stored

@@ -14,6 +14,8 @@ from httpx2 import ASGITransport, AsyncClient, Response
 from tests.credentials.oauth_server import LISTING, Accounts, serving_oauth
 
 from toolplug import Host, Principal, open_host
+from toolplug.errors import HostKeyError
+from toolplug.host.keys.host_key import FILE, rotate_keys
 from toolplug.http import create_app
 from toolplug.parts.credentials.issuers import is_same_issuer
 from toolplug.parts.credentials.running import RunningCredentials
@@ -247,3 +249,27 @@ async def test_the_document_of_the_host_as_a_client_names_its_callback(url: str,
 )
 def test_an_issuer_has_one_name_and_a_root_its_slash_or_not(one: str, other: str, same: bool) -> None:
     assert is_same_issuer(one, other) is same is is_same_issuer(other, one)
+
+
+@pytest.mark.requirement("I38-host-key")
+async def test_the_key_is_rotated_beside_running_hosts_and_nobody_signs_in_again(
+    accounts: Accounts, url: str, tmp_path: Path
+) -> None:
+    config = settings(url, tmp_path)
+    config["store"] += "?shared=true"
+    operator = Principal("root", scopes=frozenset({"admin", "operator"}))
+    async with hosting(config) as (host, client), hosting(config) as (_, second):
+        await signed_in(client, accounts, "ada")
+        assert rotate_keys(tmp_path / FILE) == 2
+        await host.reload(by=operator)
+        await signed_in(client, accounts, "ben")  # sealed with the new key
+        assert [(await call(second, who))["output"] for who in ("ada", "ben")] == ["ada", "ben"]
+        accounts.expire()
+        assert [(await call(second, who))["output"] for who in ("ada", "ben")] == ["ada", "ben"]
+    async with hosting(config) as (_, client):
+        assert [(await call(client, who))["output"] for who in ("ada", "ben")] == ["ada", "ben"]
+    lines = (tmp_path / FILE).read_text("utf-8").split()
+    (tmp_path / FILE).write_text("\n".join(lines[1:]), "utf-8")  # the former key alone
+    with pytest.raises(HostKeyError, match="key is not that of this store"):
+        async with hosting(config):
+            pass

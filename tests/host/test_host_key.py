@@ -135,3 +135,22 @@ async def test_no_key_is_shown_or_logged(tmp_path: Path, caplog: pytest.LogCaptu
         assert ONE not in shown
         assert "key" in shown
     assert ONE not in caplog.text
+
+
+async def test_a_host_whose_callers_act_as_themselves_opens_its_key_at_the_start(tmp_path: Path) -> None:
+    async with MemoryStore() as store:
+        key = HostKey(lambda: None, store, tmp_path, tmp_path, given=True)
+        await key.begin(needed=False)
+        with pytest.raises(HostKeyError, match=r"key: \"\$\{TOOLPLUG_KEY\}\""):
+            await key.begin(needed=True)
+    acting = {"enabled": True, "user_auth": {"from": "credential:x"}}
+    settings = stored(tmp_path, providers={"first": acting}, key=ONE)
+    await sealer_of(settings)
+    with pytest.raises(HostKeyError, match="key is not that of this store"):
+        await sealer_of({**settings, "key": TWO})
+    quiet = tmp_path / "quiet"
+    quiet.mkdir()
+    async with open_host(stored(quiet)):
+        assert not (quiet / FILE).exists()
+    async with open_host(stored(quiet, providers={"first": acting}), providers={"first": Sealing()}):
+        assert (quiet / FILE).exists()

@@ -195,3 +195,27 @@ async def test_to_a_credential_of_agents_the_responses_of_other_subjects_are_non
     assert (await harness.http.post("/v1/responses", json=going_on, headers=limited)).status_code == 200
     shared = await harness.http.get(f"/v1/responses/{mine}", headers={"Authorization": "Bearer root-key"})
     assert shared.status_code == 200, "a credential without agents sees those of its tenant"
+
+
+@pytest.mark.requirement("I38-scope")
+async def test_a_response_is_found_by_who_brings_the_same_credentials(harness: Harness) -> None:
+    def bring(who: str) -> dict[str, str]:
+        return {"X-Toolplug-Credential-search": who} if who else {}
+
+    harness.backend.plays(says("Hello, Ada"), says("Ada again"), says("who?"))
+    made = await harness.create("I am Ada", extra_headers=bring("of-ada"))
+    place = f"/v1/responses/{made.id}"
+    assert (await harness.http.get(place, headers=bring("of-ada"))).status_code == 200
+    going_on = {"model": MODEL, "input": "Who am I?", "previous_response_id": made.id}
+    referred = {"model": MODEL, "input": [{"type": "item_reference", "id": made.output[0].id}]}
+    for other in ("of-ben", ""):
+        headers = bring(other)
+        assert (await harness.http.get(place, headers=headers)).status_code == 404
+        assert (await harness.http.get(f"{place}/input_items", headers=headers)).status_code == 404
+        assert (await harness.http.delete(place, headers=headers)).status_code == 404
+        for body in (going_on, referred):
+            assert (await harness.http.post("/v1/responses", json=body, headers=headers)).status_code == 404
+    again = await harness.create("Who am I?", previous_response_id=made.id, extra_headers=bring("of-ada"))
+    assert again.output_text == "Ada again"
+    assert (await harness.http.delete(place, headers=bring("of-ada"))).status_code == 200
+    await harness.create("Who am I?")

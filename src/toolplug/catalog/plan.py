@@ -471,6 +471,20 @@ class TenantsGate(NamedTuple):
         return None if principal.tenant in self.tenants else f"tenant {principal.tenant!r} is not among its tenants"
 
 
+class ShownGate(NamedTuple):
+    """Hides the tool from those to whom it is not shown, such as those whose own list does not have it."""
+
+    shows: Callable[[Principal], bool]
+    otherwise: str
+    origin: str
+
+    name = "shown"
+    hides = True
+
+    def refusal(self, principal: Principal) -> str | None:
+        return None if self.shows(principal) else self.otherwise
+
+
 class PolicyGate(NamedTuple):
     """Lists the tool and refuses every call: `policy: deny`."""
 
@@ -495,5 +509,5 @@ class ScopeGate(NamedTuple):
         return None if principal.has_scope(self.scope) else f"the scope {self.scope!r} is missing"
 
 
-Gate = TenantsGate | PolicyGate | ScopeGate
+Gate = TenantsGate | ShownGate | PolicyGate | ScopeGate
 """A rule about who may see or call a tool."""

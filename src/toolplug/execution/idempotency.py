@@ -10,13 +10,14 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import NotRequired, Protocol, TypedDict, cast
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.exact_json import dump_json
 from toolplug.catalog.plan import Plan, Refusal
 from toolplug.errors import StoreConflict, StoreError
+from toolplug.execution.credential_scope import ScopeOf, no_scope
 from toolplug.execution.results import denied_result, limited_result
 from toolplug.signatures.values import canonical
 from toolplug.stores.store import Store, name_digest
@@ -98,25 +99,16 @@ class RunningProcesses(Protocol):
         ...
 
 
-Digest = Callable[[bytes], Awaitable[str]]
-"""Returns a digest that only who has the host's key can compare with guesses. Raises `StoreError`."""
-
-
-async def no_digest(data: bytes) -> str:
-    """Return nothing: outside of a host there is no key."""
-    return ""
-
-
 class Replays:
     """First results by tenant, subject and idempotency key. Implements `toolplug.catalog.plan.Replay`.
 
-    `processes` are those that share the store. `digest` returns a keyed digest of credentials that a caller brings: two
-    people behind one subject, who bring different ones, never get each other's results.
+    `processes` are those that share the store. `scope_of` returns the scope of the credentials that a caller brings:
+    two people behind one subject, who bring different ones, never get each other's results.
     """
 
-    def __init__(self, store: Store, processes: RunningProcesses, digest: Digest = no_digest) -> None:
+    def __init__(self, store: Store, processes: RunningProcesses, scope_of: ScopeOf = no_scope) -> None:
         self._store = store
-        self._digest = digest
+        self._scope_of = scope_of
         self._processes = processes
         self._running: dict[str, _CallEntry] = {}
 
@@ -208,11 +200,9 @@ class Replays:
         return limited_result(call, refusal)._replace(metadata={"code": KEY_RUNNING})
 
     async def _key(self, context: CallContext) -> str:
-        principal, brought = context.principal, context.credentials
+        principal, scope = context.principal, await self._scope_of(context.credentials)
         of = [principal.tenant, principal.subject, context.idempotency_key]
-        if brought:
-            of.append(await self._digest(canonical(dict(brought))))
-        return f"replay/{name_digest(*of)}"
+        return f"replay/{name_digest(*of, *([scope] if scope else []))}"
 
 
 def outcome_unknown(call: ToolCall) -> ToolResult:

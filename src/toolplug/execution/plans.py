@@ -36,6 +36,7 @@ from toolplug.config.units import Duration
 from toolplug.crashes import CodeOwner
 from toolplug.execution.accounting import CallAccounting, WatchedPolicy
 from toolplug.execution.call_hooks.call_hooks import LiveCallHooks
+from toolplug.execution.credential_scope import ScopeOf, no_scope
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.limits.resolved_limits import (
@@ -118,6 +119,10 @@ class ToolRule(FileMapping):
         """Return how models are offered the tool: by this rule, else as its `source` says."""
         return source if self.offer is None else Offered(self.offer, origin("offer"), of_tool=True)
 
+    def admits_tenant(self, tenant: str) -> bool:
+        """Return whether the rule lets this tenant see the tool."""
+        return self.tenants is None or tenant in self.tenants
+
     def gates(self, origin: Callable[[str], str]) -> tuple[Gate, ...]:
         """Return the gates that restrict who may see the tool; `origin` returns file and line of a key of the rule."""
         return () if self.tenants is None else (TenantsGate(frozenset(self.tenants), origin("tenants")),)
@@ -147,7 +152,8 @@ class CallServices:
     `runner` is opened and closed by the registry. `replay`, `approvals` and `artifacts` are None without a store for
     them. `hooks` has the current hooks of plugins; `limits` returns the current limits for every tool.
     `offering_changed` is sent when prompts or resources of any source may have changed. `tools_of` returns the tools
-    of the caller of a context, for `CallContext.tools`.
+    of the caller of a context, for `CallContext.tools`. `scope_of` returns the scope of the credentials that a caller
+    brings, which is in the key of all that is kept for it.
     """
 
     accounting: CallAccounting = field(default_factory=CallAccounting)
@@ -159,6 +165,7 @@ class CallServices:
     limits: Callable[[], LimitLevel] = lambda: LimitLevel(())
     offering_changed: ChangeSignal = field(default_factory=ChangeSignal)
     tools_of: ToolsOf = no_tools
+    scope_of: ScopeOf = no_scope
     credentials: PartCredentials = field(default_factory=PartCredentials)
 
     @property

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, NamedTuple, Protocol, Self
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
-from toolplug.catalog.call import CREDENTIAL_NEEDED, CallContext
+from toolplug.catalog.call import CREDENTIAL_NEEDED, CallContext, Credentials
 from toolplug.config.file_mapping import FileMapping
 from toolplug.config.units import shape_error
 from toolplug.errors import ToolUnavailable
@@ -139,6 +139,20 @@ class NoCredentials:
 
 
 NO_CREDENTIALS: HostCredentials = NoCredentials()
+
+_LOOPBACK = {"localhost", "127.0.0.1", "[::1]"}
+
+
+def url_for_browsers(public_url: str | None, credentials: Mapping[str, str]) -> str:
+    """Return the URL that the browser of a caller finds the host by; empty if that is not known.
+
+    It is `http.public_url`, else the port of a request that has come over the loopback.
+    """
+    if public_url is not None:
+        return public_url
+    asked = credentials.request.get(b"host", b"").decode("latin-1") if isinstance(credentials, Credentials) else ""
+    name, _, port = asked.rpartition(":")
+    return f"http://127.0.0.1:{port}" if port.isdecimal() and name in _LOOPBACK else ""
 
 
 class PartCredentials(NoCredentials):

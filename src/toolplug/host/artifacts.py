@@ -10,6 +10,7 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition, ToolHints
 from toolplug.errors import ToolError
+from toolplug.execution.credential_scope import ScopeOf, no_scope
 from toolplug.execution.plans import CallServices, own_tool
 from toolplug.stores.store import Store, name_digest
 
@@ -44,19 +45,28 @@ def random_handle() -> str:
 
 
 class Artifacts:
-    """Texts under handles that cannot be guessed, each for one tenant and session, and for `ttl_s()` seconds."""
+    """Texts under handles that cannot be guessed, each for one tenant and session, and for `ttl_s()` seconds.
+
+    One of a call with credentials that its caller has brought (`scope_of`) is for who brings the same.
+    """
 
     def __init__(
-        self, store: Store, ttl_s: Callable[[], float], *, new_handle: Callable[[], str] = random_handle
+        self,
+        store: Store,
+        ttl_s: Callable[[], float],
+        scope_of: ScopeOf = no_scope,
+        *,
+        new_handle: Callable[[], str] = random_handle,
     ) -> None:
         self._store = store
+        self._scope_of = scope_of
         self._ttl_s = ttl_s
         self._new_handle = new_handle
 
     async def keep(self, text: str, context: CallContext) -> str:
         """Store the text for this caller's tenant and session and return its handle. Raises `StoreError`."""
         handle = self._new_handle()
-        await self._store.commit(_key(handle, context), text.encode(), expected=0, ttl_s=self._ttl_s())
+        await self._store.commit(await self._key(handle, context), text.encode(), expected=0, ttl_s=self._ttl_s())
         return handle
 
     async def read(self, handle: str, offset: int, limit: int, context: CallContext) -> Piece:
@@ -64,7 +74,7 @@ class Artifacts:
 
         Raises `ToolError` for an offset past the end, and with one text for an unknown, expired or foreign handle.
         """
-        record = await self._store.read(_key(handle, context))
+        record = await self._store.read(await self._key(handle, context))
         if record is None:
             raise ToolError(f"no artifact {handle!r}; it may be past its time")
         text = record.value.decode()
@@ -72,6 +82,11 @@ class Artifacts:
             raise ToolError(f"offset {offset} is past the end; artifact {handle!r} has {len(text)} characters")
         end = offset + limit
         return Piece(text[offset:end], end if end < len(text) else None, len(text))
+
+    async def _key(self, handle: str, context: CallContext) -> str:
+        scope = await self._scope_of(context.credentials)
+        digest = name_digest(context.principal.tenant, context.session, handle, *([scope] if scope else []))
+        return f"artifact/{digest}"
 
 
 def read_result(artifacts: Artifacts, services: CallServices) -> Catalog:
@@ -109,7 +124,3 @@ def read_result(artifacts: Artifacts, services: CallServices) -> Catalog:
 
     largest = MAX_CHARACTERS * _UTF8_MAX
     return Catalog([own_tool(services, definition, target, timeout_s=READ_TIMEOUT_S, max_result_bytes=largest)])
-
-
-def _key(handle: str, context: CallContext) -> str:
-    return f"artifact/{name_digest(context.principal.tenant, context.session, handle)}"

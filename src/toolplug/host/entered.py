@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
@@ -14,9 +14,11 @@ from toolplug.errors import Problem
 from toolplug.execution.executor import ModelTools, open_catalog
 from toolplug.execution.host_approvals import HostApprovals
 from toolplug.execution.host_sessions import HostSession, HostSessions
+from toolplug.execution.plans import NO_RULE, ToolRule
 from toolplug.host.explain import Explainer, Explanation
 from toolplug.host.file.packages import only_installed
 from toolplug.host.file.settings import HostSettings
+from toolplug.host.file.tool_servers import KIND as SERVER
 from toolplug.host.file.tool_servers import ToolServers
 from toolplug.host.file.user_auth_entries import list_user_auth
 from toolplug.host.keys.decision_key import DecisionKey
@@ -33,6 +35,9 @@ from toolplug.stores.store import Store
 from toolplug.toolsets.saved.service import SavedToolsets
 
 P = TypeVar("P")
+
+_REFUSING = {"deny", "disable"}
+"""The policies of tools that nobody calls."""
 
 
 class EnteredHost:
@@ -75,6 +80,13 @@ class EnteredHost:
     def store(self) -> Store:
         """The store of the host's records."""
         return self._require_entered().records.store
+
+    async def scope_of(self, credentials: Mapping[str, str]) -> str:
+        """Return the scope of the credentials that a caller brings, for the key of what is kept for it; empty for none.
+
+        It is a digest by the host's key. Raises `StoreError`.
+        """
+        return await self._require_entered().services.scope_of(credentials)
 
     @property
     def approvals(self) -> HostApprovals:
@@ -187,6 +199,30 @@ class EnteredHost:
         """The keys of the entries with `user_auth`, of which each caller acts as itself."""
         current = self._require_entered().configuration
         return tuple(list_user_auth(current.providers, current.servers))
+
+    def may_use(self, principal: Principal, kind: str, key: str) -> bool:
+        """Return whether an entry may have a tool that this principal may call: by allowlists, tenants and policies.
+
+        `kind` is that of `ToolRef`. The tools of a server that was not listed yet, or of a provider that does not run,
+        are not known, and may be.
+        """
+        opened, reach = self._require_entered(), self.reach(principal)
+        if kind != SERVER:
+            running = opened.registry.running().get(key)
+            tools = () if running is None else running.catalog.values()
+            allowed = [all(gate.refusal(principal) is None for gate in tool.plan.gates) for tool in tools]
+            return (reach is None or key in reach.providers) and (any(allowed) or running is None)
+        view = next((each for each in opened.servers.servers(principal.tenant) if each.id == key), None)
+        if view is None or not view.enabled or not (reach is None or key in reach.servers):
+            return False
+        configured = opened.configuration.servers.servers.get(key)
+        rules: Mapping[str, ToolRule] = {} if configured is None else configured.tools
+        known = [
+            view.tools.get(tool.name, view.policy) not in _REFUSING
+            and rules.get(tool.name, NO_RULE).admits_tenant(principal.tenant)
+            for tool in view.record.tools
+        ]
+        return any(known) or not known
 
     @property
     def wrong_servers(self) -> tuple[Problem, ...]:

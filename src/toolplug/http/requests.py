@@ -287,6 +287,17 @@ def passed_credentials(headers: Mapping[bytes, bytes]) -> Credentials:
     return passed
 
 
+def without_authentication(headers: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+    """Return the headers of a request without what has let it in, for work that goes on when the request is over."""
+    return {name: headers[name] for name in headers.keys() - {b"authorization", b"x-api-key"}}
+
+
+async def credential_scope(request: HostRequest) -> str:
+    """Return the scope of the credentials that a request brings, empty for none. Raises `StoreError`."""
+    state = request.state
+    return await state["host"].scope_of(passed_credentials(state["headers"]))
+
+
 _TRACEPARENT = b"traceparent"
 _TRACESTATE = b"tracestate"
 

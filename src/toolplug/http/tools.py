@@ -350,7 +350,8 @@ async def run_call(request: HostRequest, asked: AskedCall, key: str | None, resp
         # What the request leaves out stays left out for the tools that its tool calls.
         tools_of=partial(CallerTools, executor) if asked.toolsets else no_tools,
     )
-    call = ToolCall(call_id(asked.id, context), asked.name, asked.arguments)
+    scope = await state["host"].scope_of(context.credentials) if key else ""
+    call = ToolCall(call_id(asked.id, context, scope), asked.name, asked.arguments)
     loop = loop_in(via, state["host"].toolsets.sources.host) if via else None
     if loop is not None:
         return (respond or answer_call)(unavailable(call, loop, code="loop"), executor)
@@ -398,14 +399,15 @@ async def _stream_call(
     await stream.send(frame("result", call_answer(result)))
 
 
-def call_id(given: str | None, context: CallContext) -> str:
-    """Return the client's own id of a call, or a new one.
+def call_id(given: str | None, context: CallContext, scope: str) -> str:
+    """Return the client's own id of a call, or a new one; `scope` is that of the credentials that it brings.
 
     A caller's calls under one idempotency key have the same: a repetition gets the first answer to the letter.
     """
     if given or context.idempotency_key is None:
         return given or f"call_{token_hex(8)}"
-    owner = ascii((context.principal.tenant, context.principal.subject, context.idempotency_key))
+    principal = context.principal
+    owner = ascii((principal.tenant, principal.subject, context.idempotency_key, *([scope] if scope else [])))
     return f"call_{hashlib.sha256(owner.encode()).hexdigest()[:16]}"
 
 

@@ -69,7 +69,7 @@ class ScriptedConnection:
     def die(self) -> None:
         self._over.set()
 
-    async def tools(self) -> Sequence[object]:
+    async def tools(self, headers: Mapping[str, str] = NO_HEADERS) -> Sequence[object]:
         self._script.listings += 1
         if not self.open:
             raise ConnectionFailed("gone")

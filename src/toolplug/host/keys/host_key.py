@@ -177,23 +177,28 @@ class HostKey:
         self._look_at = 0.0
         self._opening = asyncio.Lock()
 
-    async def begin(self) -> None:
-        """Open the keys that the file names; without any they are opened when they are needed. Raises like `open`."""
-        if self._setting() is not None:
+    async def begin(self, *, needed: bool) -> None:
+        """Open the keys that the file names, or that are `needed`; any others when they are. Raises like `open`."""
+        if needed or self._setting() is not None:
             await self.open()
 
     async def sealer(self, purpose: str) -> Sealer:
         """Return what seals for this purpose. Raises `HostKeyError` and `StoreError`."""
+        if find_spec("cryptography") is None:
+            raise HostKeyError("the host's key seals with cryptography: pip install 'toolplug[auth]'")
         await self.open()
         return Sealer(lambda: self._keys, self._look_again, purpose)
+
+    async def digest(self, purpose: str, data: bytes) -> str:
+        """Return `Sealer.digest` for this purpose, which needs no package. Raises `HostKeyError` and `StoreError`."""
+        await self.open()
+        return Sealer(lambda: self._keys, self._look_again, purpose).digest(data)
 
     async def open(self) -> None:
         """Read or make the keys once, and compare them with those of the store. Raises `HostKeyError`, `StoreError`."""
         async with self._opening:
             if self._keys:
                 return
-            if find_spec("cryptography") is None:
-                raise HostKeyError("the host's key seals with cryptography: pip install 'toolplug[auth]'")
             keys = await in_own_thread(self._read)
             await self._compare(keys)
             self._keys = keys

@@ -25,9 +25,10 @@ from toolplug.host.opening.part_services import ToolsForParts, end_session, part
 from toolplug.host.opening.provider_services import (
     always_listed,
     call_services,
-    host_key,
     offer_services,
+    open_host_key,
     registry_services,
+    scopes_by_key,
 )
 from toolplug.host.opening.records import HostRecords, open_records
 from toolplug.host.operations import Operations
@@ -74,12 +75,12 @@ class Parts:
             current = CurrentConfiguration(configuration)
             records = await life.enter_async_context(open_records(current, serving=serves.sessions))
             store, requests, metrics = records.store, records.requests, CollectorRegistry()
-            key = host_key(current, store)
-            await key.begin()
+            key = await open_host_key(current, store)
             approvals = PartApprovals()
             # A result that was too long is kept for as long as sessions live now (docs/reference/statuses.md).
-            artifacts = Artifacts(store, lambda: current().results_ttl_s)
-            services = call_services(records, approvals, artifacts, current, serves.on_call, lambda: tools, key.sealer)
+            scope_of = scopes_by_key(key)
+            artifacts = Artifacts(store, lambda: current().results_ttl_s, scope_of)
+            services = call_services(records, approvals, artifacts, current, serves.on_call, lambda: tools, scope_of)
             equipment = EquippedToolsets(services.unknown, always_listed(current))
             saved = SavedToolsets(store, equipment, lambda caller: parts.unchosen(caller), requests)  # noqa: PLW0108  later
             opened: list[RunningParts] = []  # none while providers start

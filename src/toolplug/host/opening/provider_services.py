@@ -9,6 +9,7 @@ from typing import TypeVar
 from toolplug.catalog.plan import Tool
 from toolplug.errors import HostKeyError, StoreUnavailable
 from toolplug.execution.accounting import CallAccounting, OnCall
+from toolplug.execution.credential_scope import ScopeOf, make_scope_of
 from toolplug.execution.executor import CallerTools
 from toolplug.execution.host_approvals import PartApprovals
 from toolplug.execution.idempotency import Replays
@@ -17,6 +18,7 @@ from toolplug.execution.plans import CallServices
 from toolplug.host.artifacts import SOURCE, Artifacts, read_result
 from toolplug.host.file.configuration import Configuration, CurrentConfiguration
 from toolplug.host.file.plugin_hooks import hooks_of_plugins
+from toolplug.host.file.user_auth_entries import list_user_auth
 from toolplug.host.keys.host_key import HostKey
 from toolplug.host.opening.part_services import ToolsForParts
 from toolplug.host.opening.records import HostRecords
@@ -66,7 +68,7 @@ def call_services(
     current: CurrentConfiguration,
     on_call: OnCall | None,
     tools: Callable[[], ToolsForParts],
-    sealing: Sealing,
+    scope_of: ScopeOf,
 ) -> CallServices:
     """Return what every call of the host needs. `tools()` gives those of callers once the host is open."""
 
@@ -76,28 +78,36 @@ def call_services(
 
     return CallServices(
         accounting=CallAccounting(on_call, records.cluster),
-        replay=Replays(records.store, records.processes, partial(_digest, sealing)),
+        replay=Replays(records.store, records.processes, scope_of),
         approvals=approvals,
         artifacts=artifacts,
         limits=limits,
         tools_of=lambda caller: CallerTools(
             tools().executor_for(caller.principal, caller.agent, caller.session), caller
         ),
+        scope_of=scope_of,
     )
 
 
-async def _digest(sealing: Sealing, data: bytes) -> str:
-    """Return a keyed digest. Raises `StoreUnavailable` without a key: the host then keeps no result under it."""
-    try:
-        return (await sealing("replays")).digest(data)
-    except HostKeyError as error:
-        raise StoreUnavailable(str(error)) from None
+def scopes_by_key(key: HostKey) -> ScopeOf:
+    """Return what makes scopes with the key of the host: `StoreUnavailable` without one, as nothing is kept then."""
+
+    async def digest(data: bytes) -> str:
+        try:
+            return await key.digest("replays", data)
+        except HostKeyError as error:
+            raise StoreUnavailable(str(error)) from None
+
+    return make_scope_of(digest)
 
 
-def host_key(current: CurrentConfiguration, store: Store) -> HostKey:
-    """Return the keys of the host, still to be opened."""
-    named = current().store
-    return HostKey(lambda: current().settings.key, store, current().folder, named.state_folder, given=named.on_network)
+async def open_host_key(current: CurrentConfiguration, store: Store) -> HostKey:
+    """Return the keys of the host. Raises `HostKeyError` and `StoreError`."""
+    now = current()
+    key = HostKey(lambda: current().settings.key, store, now.folder, now.store.state_folder, given=now.store.on_network)
+    # What is kept of calls with a caller's credential is found by digests with the key.
+    await key.begin(needed=bool(list_user_auth(now.providers, now.servers)))
+    return key
 
 
 def registry_services(

@@ -10,6 +10,7 @@ from typing_extensions import TypedDict
 
 from toolplug.catalog.call import CallContext, NobodyToAsk, ToolCall
 from toolplug.catalog.plan import Plan
+from toolplug.execution.credential_scope import ScopeOf, no_scope
 from toolplug.execution.host_approvals import Ticket, TicketState
 from toolplug.runtime.timestamp import timestamp
 from toolplug.signatures.values import canonical, decode_arguments
@@ -66,11 +67,25 @@ class StoredApproval(TypedDict):
 KEPT: TypeAdapter[StoredApproval] = TypeAdapter(StoredApproval)
 
 
-def body_of(plan: Plan, arguments: object, context: CallContext) -> str:
-    """Return the digest of all that a repetition must have in common: tool, definition, arguments, caller, session."""
+class CallBodies:
+    """Digests of calls; `scope_of` returns the scope of the credentials that a caller brings."""
+
+    def __init__(self, scope_of: ScopeOf = no_scope) -> None:
+        self._scope_of = scope_of
+
+    async def make(self, plan: Plan, call: ToolCall, context: CallContext) -> str:
+        """Return the digest of all that a repetition must have in common.
+
+        That is the tool, its definition, the arguments, the caller, its credentials and the session.
+        """
+        return _body(plan, decode_arguments(call.arguments), context, await self._scope_of(context.credentials))
+
+
+def _body(plan: Plan, arguments: object, context: CallContext, scope: str) -> str:
     ref, principal = plan.ref, context.principal
     # The definition's digest is in `ref`: an approval of one definition does not hold for the next.
     said = [*ref, arguments, dict(context.options), principal.subject, context.agent, context.session]
+    said += [scope] if scope else []
     return hashlib.sha256(canonical(said)).hexdigest()
 
 
@@ -82,13 +97,15 @@ def parameter_names(plan: Plan) -> list[str] | None:
     return [*cast("dict[str, object]", properties)] if closed else None
 
 
-def question_of(plan: Plan, call: ToolCall, context: CallContext, why: str | None, expires_at: float) -> StoredApproval:
-    """Return the record of a call that is asked about now."""
+def question_of(
+    plan: Plan, call: ToolCall, context: CallContext, why: str | None, expires_at: float, body: str
+) -> StoredApproval:
+    """Return the record of a call that is asked about now; `body` is its digest."""
     arguments, principal = decode_arguments(call.arguments), context.principal
     return {
         "tool": call.name,
         "digest": plan.ref.digest,
-        "body": body_of(plan, arguments, context),
+        "body": body,
         "arguments": arguments,
         "subject": principal.subject,
         "agent": context.agent,

@@ -42,9 +42,9 @@ from toolplug.parts.approvals.records import (
     KEPT,
     TICKETS,
     WAITING,
+    CallBodies,
     StoredApproval,
     approved_key,
-    body_of,
     equal_key,
     question_of,
     show_ticket,
@@ -55,7 +55,7 @@ from toolplug.parts.approvals.records import (
 from toolplug.parts.approvals.settings import ApprovalSettings
 from toolplug.parts.approvals.terms import NO_TOOLS, check_owner, check_terms
 from toolplug.providers.host_part import HostTools, PartServices, RunningPart
-from toolplug.signatures.values import decode_arguments, encode_value
+from toolplug.signatures.values import encode_value
 from toolplug.stores.store import Store, key_pages
 
 _GATE = "approval"
@@ -95,8 +95,11 @@ class Approvals:
     `life_s` is how long a call waits; `tools` finds the tool of a call for what comes with a decision.
     """
 
-    def __init__(self, store: Store, *, life_s: float = LIFE_S, tools: HostTools = NO_TOOLS) -> None:
+    def __init__(
+        self, store: Store, *, life_s: float = LIFE_S, tools: HostTools = NO_TOOLS, bodies: CallBodies | None = None
+    ) -> None:
         self._store = store
+        self._bodies = bodies or CallBodies()
         self._tools = tools
         self.life_s: float = life_s
         self.grants: Grants = Grants(store)
@@ -300,7 +303,8 @@ class Approvals:
         return made
 
     async def _new(self, plan: Plan, call: ToolCall, context: CallContext, why: str | None) -> ToolResult:
-        kept = question_of(plan, call, context, why, self._store.now() + self.life_s)
+        body = await self._bodies.make(plan, call, context)
+        kept = question_of(plan, call, context, why, self._store.now() + self.life_s, body)
         same = equal_key(kept)
         index = await self._store.read(same)
         if index is not None and (asked := await self._still_waiting(kept, index.value)) is not None:
@@ -360,7 +364,7 @@ class Approvals:
                 )
             kept, revision = found
             goes_on = kept.get("goes_on")
-            if kept["body"] != body_of(plan, decode_arguments(call.arguments), context):
+            if kept["body"] != await self._bodies.make(plan, call, context):
                 return None
             match kept["state"]:
                 case "waiting":
@@ -394,7 +398,7 @@ class Approvals:
 
     async def _use_approved(self, plan: Plan, call: ToolCall, context: CallContext) -> Claim | None:
         """Claim an approved ticket of the same call; None if there is none."""
-        prefix = approved_key(context.principal.tenant, body_of(plan, decode_arguments(call.arguments), context), "")
+        prefix = approved_key(context.principal.tenant, await self._bodies.make(plan, call, context), "")
         for key in await self._store.keys(prefix, limit=MAX_APPROVED):
             claim = await self._use(key.removeprefix(prefix), plan, call, context)
             if isinstance(claim, Claim):
@@ -462,7 +466,9 @@ class RunningApprovals(RunningPart[ApprovalSettings]):
     """Gives a host its approvals. Every ticket is a record of the store."""
 
     def __init__(self, services: PartServices, settings: ApprovalSettings) -> None:
-        self.own: Approvals = Approvals(services.store, life_s=settings.life, tools=services.tools)
+        self.own: Approvals = Approvals(
+            services.store, life_s=settings.life, tools=services.tools, bodies=CallBodies(services.calls.scope_of)
+        )
         self.approvals: HostApprovals | None = self.own
         self._events = self.own.events = self.own.grants.events = TicketEvents(
             services.store, services.plugins, self.own.find

@@ -22,7 +22,7 @@ from toolplug.parts.credentials.tokens import user_key
 from toolplug.runtime.timestamp import timestamp
 
 _NO_STORE = {"cache-control": "no-store"}
-_CALLER = Parameter("caller", "the subject whose connections these are, where it is another one; for `admin`")
+_CALLER = Parameter("caller", "the subject whose connections these are: for `admin`, of another tenant for `operator`")
 
 
 class ConnectionAnswer(Answer):
@@ -64,18 +64,23 @@ def _user_of(request: HostRequest) -> Principal:
     """Return the caller, or the one that the query names. Raises `HttpProblem`."""
     viewer = viewer_of(request)
     name = query_fields(request).get("caller")
-    if name is None and viewer is request.state["principal"]:
+    if name is None:
         return viewer
-    if not request.state["principal"].has_scope(ADMIN):
+    own_tenant = viewer is request.state["principal"]
+    if own_tenant and name != viewer.subject and not viewer.has_scope(ADMIN):
         raise insufficient_scope(ADMIN)
-    return replace(viewer, subject=name or viewer.subject)
+    return replace(viewer, subject=name)
+
+
+def _not_found() -> ApiError:
+    return ApiError("connection_not_found", "there is no server or provider of this name with user_auth")
 
 
 def _entry(request: HostRequest) -> tuple[RunningCredentials, AuthOwner, UserAuth]:
     part, name = part_of(request, RunningCredentials), request.path_params["server"]
     found = part.entries().get(name)
     if found is None:
-        raise ApiError("connection_not_found", "there is no server or provider of this name with user_auth")
+        raise _not_found()
     return part, *found
 
 
@@ -87,7 +92,9 @@ async def _show(
     exchanged = auth.exchange is not None and bool(
         await tokens_of(part).oauth.records.list_exchanged(user_key(owner, who))
     )
-    brought = auth.given_name and auth.given_name in passed_credentials(request.state["headers"])
+    # What this request brings is of who sends it, and not of the one that it asks about.
+    own = who.subject == request.state["principal"].subject and who.tenant == request.state["principal"].tenant
+    brought = own and auth.given_name and auth.given_name in passed_credentials(request.state["headers"])
     return {
         "server": owner.key,
         "kind": "mcp" if owner.url else "provider",
@@ -103,9 +110,10 @@ async def _show(
 @route("GET", "/v1/connections", CALL, "The systems at which a caller acts as itself", parameters=(_CALLER, TENANT))
 @answers(ConnectionList)
 async def list_connections(request: HostRequest) -> OrjsonResponse[ConnectionList]:
-    """Answer every entry with `user_auth`, connected or not."""
-    part, who = part_of(request, RunningCredentials), _user_of(request)
-    shown = [await _show(part, request, who, *entry) for entry in part.entries().values()]
+    """Answer every entry with `user_auth` that the caller may use, connected or not."""
+    part, who, host = part_of(request, RunningCredentials), _user_of(request), request.state["host"]
+    usable = [entry for entry in part.entries().values() if host.may_use(who, entry[0].kind, entry[0].key)]
+    shown = [await _show(part, request, who, *entry) for entry in usable]
     return OrjsonResponse({"connections": shown}, 200, _NO_STORE)
 
 
@@ -114,6 +122,8 @@ async def list_connections(request: HostRequest) -> OrjsonResponse[ConnectionLis
 async def make_link(request: HostRequest) -> OrjsonResponse[LinkAnswer]:
     """Answer a link with which the caller signs in, also if it is connected. Raises `ApiError`."""
     part, owner, auth = _entry(request)
+    if not request.state["host"].may_use(request.state["principal"], owner.kind, owner.key):
+        raise _not_found()
     base = part.base_of(passed_credentials(request.state["headers"]))
     if auth.oauth is None:
         brings = (
@@ -134,6 +144,8 @@ async def disconnect(request: HostRequest) -> OrjsonResponse[DisconnectedAnswer]
     who, (part, owner, _) = _user_of(request), _entry(request)
     existed, revoked = await tokens_of(part).disconnect(owner, who)
     if not existed:
+        if not request.state["host"].may_use(who, owner.kind, owner.key):
+            raise _not_found()
         raise ApiError("connection_not_found", f"this caller is not connected to {owner.key}")
     return OrjsonResponse({"server": owner.key, "connected": False, "revoked": revoked}, 200, _NO_STORE)
 

@@ -7,9 +7,9 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any, Self
 
-from toolplug.catalog.call import CREDENTIAL_NEEDED, CallContext, Credentials
+from toolplug.catalog.call import CREDENTIAL_NEEDED, CallContext
 from toolplug.errors import ToolUnavailable
-from toolplug.execution.user_auth import AuthOwner, HostCredentials, UserAuth
+from toolplug.execution.user_auth import AuthOwner, HostCredentials, UserAuth, url_for_browsers
 from toolplug.host.file.user_auth_entries import list_user_auth
 from toolplug.providers.host_part import PartServices, RunningPart
 
@@ -59,19 +59,8 @@ class RunningCredentials(RunningPart[None]):
         return token
 
     def base_of(self, credentials: Mapping[str, str]) -> str:
-        """Return the URL that the browser of a caller finds the host by; empty if that is not known.
-
-        `http.public_url`, else the port of a request that has come over the loopback.
-        """
-        public = self._configuration().settings.http.public_url
-        if public is not None:
-            return public
-        asked = credentials.request.get(b"host", b"").decode("latin-1") if isinstance(credentials, Credentials) else ""
-        name, _, port = asked.rpartition(":")
-        return f"http://127.0.0.1:{port}" if port.isdecimal() and name in _LOOPBACK else ""
-
-
-_LOOPBACK = {"localhost", "127.0.0.1", "[::1]"}
+        """Return the URL that the browser of a caller finds the host by; empty if that is not known."""
+        return url_for_browsers(self._configuration().settings.http.public_url, credentials)
 
 
 def _find_brought(owner: AuthOwner, auth: UserAuth, context: CallContext, refused: str) -> str:

@@ -153,10 +153,14 @@ class _StoredRound(TypedDict):
 
 
 class OpenRounds:
-    """The rounds whose answers are awaited; every method may raise `StoreError`."""
+    """The rounds whose answers are awaited, of callers that bring credentials of this `scope`, empty for none.
 
-    def __init__(self, store: Store) -> None:
+    Every method may raise `StoreError`.
+    """
+
+    def __init__(self, store: Store, scope: str = "") -> None:
         self._store = store
+        self._scope = scope
 
     async def keep(self, asked: Round, name: str, arguments: object, context: CallContext) -> str | None:
         """Keep the round of a caller's call, and return its `requestState`; None if too many are open."""
@@ -164,7 +168,7 @@ class OpenRounds:
         if len(await self._store.keys(prefix, limit=MAX_OPEN)) >= MAX_OPEN:
             return None
         kept: _StoredRound = {
-            "call": _digest(name, arguments, context),
+            "call": _digest(name, arguments, context, self._scope),
             "target": asked.target,
             "keys": [*asked.questions],
             "state": asked.state,
@@ -189,7 +193,7 @@ class OpenRounds:
             return None
         try:
             kept = cast("_StoredRound", load_json(record.value))
-            asked = kept["call"] == _digest(name, arguments, context)
+            asked = kept["call"] == _digest(name, arguments, context, self._scope)
         except (InvalidJson, KeyError, TypeError):
             _LOG.error("a record of questions cannot be read: it counts as none, and expires by itself")
             return None
@@ -207,8 +211,8 @@ def _key(context: CallContext, code: str) -> str:
     return f"mcp-round/{tenant_digest(context.principal.tenant)}/{code}"
 
 
-def _digest(name: str, arguments: object, context: CallContext) -> str:
+def _digest(name: str, arguments: object, context: CallContext, scope: str) -> str:
     """Return the digest of all that a repetition must have in common."""
     principal = context.principal
-    caller = [principal.tenant, principal.subject, context.agent, context.session]
+    caller = [principal.tenant, principal.subject, context.agent, context.session, *([scope] if scope else [])]
     return hashlib.sha256(canonical([name, arguments or EMPTY, *caller])).hexdigest()

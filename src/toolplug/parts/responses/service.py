@@ -76,10 +76,13 @@ class Responses:
         self._style: ItemStyle = style
         self.stored.ttl_s, self.stored.heal_s = ttl_s, heal_s
 
-    def of(self, principal: Principal) -> Self:
-        """Return the responses of this caller; a credential with agents is limited to those of its subject."""
+    def of(self, principal: Principal, scope: str = "") -> Self:
+        """Return the responses of this caller; a credential with agents is limited to those of its subject.
+
+        Each caller is limited to its `scope`, that of the credentials that it brings.
+        """
         own = copy(self)
-        own.stored = self.stored.of(principal)
+        own.stored = self.stored.of(principal, scope)
         return own
 
     async def events(

@@ -38,12 +38,16 @@ _NONCE_BYTES = 12
 """What AES-GCM takes; at random, as each key seals one record, a few times at most."""
 
 
+_LEFT_OUT = {"tool_list", "scope"}
+"""Fields that a record has only where they are not empty, as in those of older versions."""
+
+
 class StoredResponse(NamedTuple):
     """A response as stored.
 
     `conversation` is equal for responses that continue each other; `hidden` are items with hidden fields by id, with
     how they are shown without them; `subject` is the creator; `tool_list` is what the model was told of its tools,
-    where their list stays.
+    where their list stays; `scope` is that of the credentials which the creator has brought.
     """
 
     response: ResponseAnswer
@@ -52,6 +56,7 @@ class StoredResponse(NamedTuple):
     hidden: Mapping[str, object]
     subject: str = ""
     tool_list: Mapping[str, object] = EMPTY
+    scope: str = ""
 
     def include_fields(self, include: Collection[str]) -> ResponseAnswer:
         """Return the response with the hidden fields that `include` names."""
@@ -90,21 +95,25 @@ class StoredResponses:
         self.store: Store = store
         self._maker = ""
         self._only: str | None = None
+        self._scope: str | None = None
         self.ttl_s: float = ttl_s
         self.heal_s: float = HEAL_S
 
-    def of(self, principal: Principal) -> Self:
-        """Return the responses of this caller; a credential with agents is limited to those of its subject."""
+    def of(self, principal: Principal, scope: str) -> Self:
+        """Return the responses of this caller; a credential with agents is limited to those of its subject.
+
+        Each caller is limited to its `scope`, that of the credentials that it brings.
+        """
         own = copy(self)
-        own._maker = principal.subject
+        own._maker, own._scope = principal.subject, scope
         own._only = None if principal.agents is None else principal.subject
         return own
 
     async def keep(self, tenant: str, kept: StoredResponse, *, expected: int | None = None) -> int:
         """Store a response, return its revision. Raises `StoreConflict` unless the last was `expected`, 0 for none."""
         if not kept.subject:
-            kept = kept._replace(subject=self._maker)
-        fields = {name: each for name, each in kept._asdict().items() if each or name != "tool_list"}
+            kept = kept._replace(subject=self._maker, scope=self._scope or "")
+        fields = {name: each for name, each in kept._asdict().items() if each or name not in _LEFT_OUT}
         key, value = _key(tenant, str(kept.response["id"])), dump_json(fields)
         return await self.store.commit(key, value, expected=expected, ttl_s=self.ttl_s)
 
@@ -151,7 +160,7 @@ class StoredResponses:
         """
         if not self.heal_s or (record := make_record(draft.items)) is None:
             return
-        value = _SealedRecord.of(tenant, self._maker, draft.key).seal(dump_json(record))
+        value = self._get_seal(tenant, draft.key).seal(dump_json(record))
         ttl_s = self.ttl_s if stored else self.heal_s
         try:
             await self.store.commit(_healing_key(tenant, draft.key), value, ttl_s=ttl_s)
@@ -219,8 +228,11 @@ class StoredResponses:
         record = await self.store.read(_healing_key(tenant, key))
         if record is None:
             return None, 0
-        opened = _SealedRecord.of(tenant, self._maker, key).open(record.value)
+        opened = self._get_seal(tenant, key).open(record.value)
         return None if opened is None else cast("Record", load_own_json(opened)), len(record.value)
+
+    def _get_seal(self, tenant: str, key: str) -> _SealedRecord:
+        return _SealedRecord.of(tenant, self._maker, self._scope or "", key)
 
     async def conversation(self, tenant: str, previous: str) -> list[StoredResponse]:
         """Return a response and those that it continues, the oldest first, as far as they are still stored.
@@ -266,7 +278,8 @@ class StoredResponses:
         except (InvalidJson, TypeError):
             _LOG.error("response %s cannot be read: it counts as none, and expires by itself", response)
             return None
-        return _Found(kept, record.revision) if self._only in (None, kept.subject) else None
+        is_own = self._only in (None, kept.subject) and self._scope in (None, kept.scope)
+        return _Found(kept, record.revision) if is_own else None
 
 
 def with_ids(items: Sequence[Item], key: str) -> list[Item]:
@@ -308,14 +321,15 @@ def _derive(use: str, key: str) -> bytes:
 
 
 class _SealedRecord(NamedTuple):
-    """How the record of a response is sealed: with a key made of the response's own, for one tenant and subject."""
+    """How the record of a response is sealed: with a key made of the response's own, for one tenant and caller."""
 
     key: bytes
     caller: bytes
 
     @classmethod
-    def of(cls, tenant: str, subject: str, key: str) -> Self:
-        return cls(_derive("seal", key), f"{tenant_digest(tenant)}/{subject}".encode())
+    def of(cls, tenant: str, subject: str, scope: str, key: str) -> Self:
+        caller = f"{tenant_digest(tenant)}/{subject}{f'/{scope}' if scope else ''}"
+        return cls(_derive("seal", key), caller.encode())
 
     def seal(self, text: bytes) -> bytes:
         nonce = os.urandom(_NONCE_BYTES)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal, NamedTuple, NotRequired, TypedDict, cast
 
 from toolplug.catalog.call import (
     ANONYMOUS,
+    NO_CREDENTIALS,
     NO_TRACE_CONTEXT,
     CallContext,
     Principal,
@@ -66,6 +67,7 @@ class _StoredQueuedCall(TypedDict):
     scopes: list[str]
     agents: list[str] | None
     credential: NotRequired[str]  # absent in records of 0.1
+    scope: NotRequired[str]  # of the credentials that the caller has brought; absent in records of 0.1
     agent: str | None
     approval: str | None
     trace: str
@@ -90,9 +92,10 @@ class QueuedCalls:
         self._background = SessionTasks()
         self._running: Counter[str] = Counter()
 
-    async def start(self, session: Session, call: ToolCall, context: CallContext, *, most: int) -> str:
+    async def start(self, session: Session, call: ToolCall, context: CallContext, *, most: int, scope: str = "") -> str:
         """Store the call, run it in the background, and return the id of its result, which is the plugin's request id.
 
+        `scope` is that of the credentials that the caller brings: its result is for who brings the same.
         Without `context.deadline` the deadline is now. Raises `ApiError` if `most` calls of the session are queued
         already, and `StoreError`.
         """
@@ -112,6 +115,7 @@ class QueuedCalls:
             "scopes": sorted(principal.scopes),
             "agents": None if principal.agents is None else sorted(principal.agents),
             "credential": principal.credential,
+            "scope": scope,
             "agent": context.agent,
             "approval": context.approval,
             "trace": context.request_id,
@@ -131,18 +135,25 @@ class QueuedCalls:
         except BaseException:
             self._on_end(session, call_id)
             raise
-        self._background.start(self._run(session, call_id, kept), "queued-call")
+        # Credentials are not stored: what another process goes on with has none.
+        self._background.start(self._run(session, call_id, kept, context.credentials), "queued-call")
         return call_id
 
-    async def look(self, session: Session, call_id: str, principal: Principal = ANONYMOUS) -> QueuedCall:
+    async def look(
+        self, session: Session, call_id: str, principal: Principal = ANONYMOUS, scope: str = ""
+    ) -> QueuedCall:
         """Return the state of a call. Raises `ApiError` for an id that is not of this session, and `StoreError`.
 
-        A principal whose credential names agents sees the calls of its own subject only.
+        A principal whose credential names agents sees the calls of its own subject only, and each caller those of its
+        own `scope`.
         """
         record = await self._store.read(_key(session.code, call_id)) if is_request_id(call_id) else None
         # A record that cannot be read counts as none, as it expires by itself and nobody could repair it.
         kept = None if record is None else _read(record.value, call_id)
-        if kept is None or (principal.agents is not None and kept["subject"] != principal.subject):
+        foreign = kept is not None and (
+            (principal.agents is not None and kept["subject"] != principal.subject) or kept.get("scope", "") != scope
+        )
+        if kept is None or foreign:
             raise ApiError("request_not_found", "no queued call of this session has that id", param="id")
         if kept["result"] is not None:
             return QueuedCall(
@@ -216,10 +227,12 @@ class QueuedCalls:
             return True
         return bool(tool.definition.hints.read_only or tool.definition.hints.idempotent)
 
-    async def _run(self, session: Session, call_id: str, kept: _StoredQueuedCall) -> None:
+    async def _run(
+        self, session: Session, call_id: str, kept: _StoredQueuedCall, brought: Mapping[str, str] = NO_CREDENTIALS
+    ) -> None:
         call = ToolCall(call_id, kept["name"], kept["arguments"])
         try:
-            result = await self._execute(session, call, kept)
+            result = await self._execute(session, call, kept, brought)
             if result.status is ToolStatus.UNAVAILABLE and session.relay.stopping:
                 return  # it has no result yet: the next process runs it
             kept["result"] = kept_result(result)
@@ -237,7 +250,9 @@ class QueuedCalls:
                 _LOG.warning("the result of a queued call cannot be kept: %s; trying until it can", error)
             await asyncio.sleep(_RETRY_S)
 
-    async def _execute(self, session: Session, call: ToolCall, kept: _StoredQueuedCall) -> ToolResult:
+    async def _execute(
+        self, session: Session, call: ToolCall, kept: _StoredQueuedCall, brought: Mapping[str, str]
+    ) -> ToolResult:
         agents = kept["agents"]
         principal = Principal(
             subject=kept["subject"],
@@ -255,6 +270,7 @@ class QueuedCalls:
             deadline=deadline,
             approval=kept["approval"],
             request_id=kept["trace"],
+            credentials=brought,
             trace_context=kept.get("trace_context", NO_TRACE_CONTEXT),
         )
         try:

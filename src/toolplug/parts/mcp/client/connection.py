@@ -98,8 +98,8 @@ class ServerConnection(Protocol):
         """False after the server has ended; pending requests then raise `ConnectionFailed` within a second."""
         ...
 
-    async def tools(self) -> Sequence[object]:
-        """Return the tools of all pages as JSON values, in the server's order.
+    async def tools(self, headers: Mapping[str, str] = NO_HEADERS) -> Sequence[object]:
+        """Return the tools of all pages as JSON values, in the server's order; `headers` are those of the caller.
 
         Raises `ConnectionFailed`, `ServerRefused` and `BadAnswer` (a repeated cursor, too many pages or tools).
         """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -72,6 +72,18 @@ MAX_LABELS = 200
 OTHER = "_other"
 
 
+class OwnTarget:
+    """A target of toolplug itself, which stays the same over the connection of a session."""
+
+    async def __call__(self, call: ToolCall, context: CallContext) -> ToolResult:
+        """Answer the call."""
+        raise NotImplementedError
+
+
+def _no_gates(definition: ToolDefinition) -> tuple[Gate, ...]:
+    return ()
+
+
 class ServerPlanner:
     """Builds the tools of one server from its configuration. A policy `ask` requires `approvals`."""
 
@@ -97,11 +109,15 @@ class ServerPlanner:
         return self._builder.drain_s
 
     def catalog(
-        self, found: Iterable[FoundTool], reach: SwitchedConnection, before: Catalog = EMPTY_CATALOG
+        self,
+        found: Iterable[FoundTool],
+        reach: SwitchedConnection,
+        before: Catalog = EMPTY_CATALOG,
+        gates_of: Callable[[ToolDefinition], tuple[Gate, ...]] = _no_gates,
     ) -> Catalog:
         """Return the catalog of these tools, without those whose policy is `disable`; quarantined ones are unavailable.
 
-        Unchanged tools of `before`, which this planner made with the same target, stay the same objects.
+        Unchanged tools of `before`, which this planner made with the same target and `gates_of`, stay the same objects.
         """
         listed: list[Tool] = []
         unavailable: list[Tool] = []
@@ -110,11 +126,11 @@ class ServerPlanner:
                 continue
             known, definition = before.get(item.name), self._as_offered(item.definition)
             if item.quarantined:
-                unavailable.append(self._quarantine_tool(definition, reach))
+                unavailable.append(self._quarantine_tool(definition, reach, gates_of(definition)))
             elif known is not None and known.definition.signature == definition.signature:
                 listed.append(known)
             else:
-                listed.append(self._tool(definition, calling(reach, definition), reach))
+                listed.append(self._tool(definition, calling(reach, definition), reach, gates_of(definition)))
         return Catalog(listed, unavailable=Catalog(unavailable))
 
     def _as_offered(self, definition: ToolDefinition) -> ToolDefinition:
@@ -136,15 +152,22 @@ class ServerPlanner:
         return replace(plan, artifacts=None, hooks=NO_HOOKS)
 
     @property
+    def own_gates(self) -> tuple[Gate, ...]:
+        """The gate of a server of one tenant."""
+        return self._own
+
+    @property
     def hides_all(self) -> bool:
         """True if the policy of the whole server is `disable`."""
         return self._server.policy == "disable"
 
-    def _quarantine_tool(self, definition: ToolDefinition, reach: SwitchedConnection) -> Tool:
-        tool = self._tool(definition, _refuse_quarantined, reach)
+    def _quarantine_tool(self, definition: ToolDefinition, reach: SwitchedConnection, gates: tuple[Gate, ...]) -> Tool:
+        tool = self._tool(definition, _refuse_quarantined, reach, gates)
         return tool._replace(plan=replace(tool.plan, approval=None))
 
-    def _tool(self, definition: ToolDefinition, target: Target, reach: SwitchedConnection) -> Tool:
+    def _tool(
+        self, definition: ToolDefinition, target: Target, reach: SwitchedConnection, gates: tuple[Gate, ...]
+    ) -> Tool:
         server, services, name = self._server, self._services, definition.ref.name
         rule = server.rule(name)
         policy = rule.policy_in(server.policy_of(name), server.origin_of(name, "policy"))
@@ -157,7 +180,7 @@ class ServerPlanner:
             PlanSource(target, reach.switch, self._labels.counters(name), abandoned),
             policy,
             None if rule.limits == NO_LIMITS else own,
-            gates=(*self._own, *rule.gates(partial(server.origin_of, name))),
+            gates=(*self._own, *gates, *rule.gates(partial(server.origin_of, name))),
         )
         return Tool(definition, plan)
 
@@ -233,9 +256,11 @@ def refusals_in_words(*, coded: bool = False) -> Generator[None]:
 
 
 def over(catalog: Catalog, reach: SwitchedConnection) -> Catalog:
-    """Return the same tools with another target; unavailable ones stay as they are."""
+    """Return the same tools with another target; those of toolplug itself and unavailable ones stay as they are."""
     tools = [
         Tool(definition, replace(plan, target=calling(reach, definition), switch=reach.switch))
+        if not isinstance(plan.target, OwnTarget)
+        else Tool(definition, plan)
         for definition, plan in catalog.values()
     ]
     return Catalog(tools, prefixes=catalog.prefixes, unavailable=catalog.unavailable)

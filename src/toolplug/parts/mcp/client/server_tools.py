@@ -13,7 +13,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
+from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.offering import EMPTY_OFFERING, Follow, Offering
+from toolplug.catalog.plan import Gate
 from toolplug.errors import ToolError
 from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.plans import CallServices
@@ -34,6 +36,7 @@ from toolplug.parts.mcp.client.connection_strategies import (
 from toolplug.parts.mcp.client.plans import Labels, ServerPlanner, over
 from toolplug.parts.mcp.client.server_config import Command, Endpoint, Server
 from toolplug.parts.mcp.client.user_connections import UserConnections
+from toolplug.parts.mcp.client.user_lists import SignInTarget, UserLists, sign_in_tool
 from toolplug.parts.mcp.discovery.listing import ListReader
 from toolplug.parts.mcp.discovery.offers import NO_OFFERS, FoundOffers, RawOffers
 from toolplug.parts.mcp.discovery.record import NEVER, DiscoveryRecord, FoundTool, ListingFailed, ServerState, hold_back
@@ -280,6 +283,8 @@ class ServerTools:
         self._followed = FollowedResources(lambda: self._link)
         self.accepted: Mapping[str, str] | None = self._list_accepted()
         self._listed_once = False
+        self._refused = False
+        self._users: UserLists = UserLists(server.name.id)
         self._announces: bool | None = None
         # None where callers act as themselves: the server is then listed over a connection for each listing.
         self._link: PersistentConnection | None = None
@@ -306,10 +311,13 @@ class ServerTools:
             self.offers = record.offers
             self.services.offering_changed.send()
         self._listed_once = record.status == "success" or bool(record.tools)
-        if record.tools is self._record.tools:
+        for_each_user = self._lists_for_each_user
+        # It stays so while the server is listed again, which ends in the same way without a user.
+        self._refused = not self._listed_once and (self._refused or record.status == "failed")
+        if record.tools is self._record.tools and for_each_user == self._lists_for_each_user:
             return
         self._record = record
-        self._publish(self.live.catalog)
+        self._publish(self.live.catalog if for_each_user == self._lists_for_each_user else EMPTY_CATALOG)
 
     def configure(self, server: Server) -> None:
         """Adopt a new configuration of the same server, and the host's current limits.
@@ -323,6 +331,7 @@ class ServerTools:
             return
         if not server.enabled or server.transport != before.transport:
             self._leave()
+            self._users.forget()
         if self._shared is None:
             self._open()
         self._publish(EMPTY_CATALOG)
@@ -429,12 +438,38 @@ class ServerTools:
     def _publish(self, before: Catalog) -> None:
         if self._shared is None:
             self.live.publish(EMPTY_CATALOG)
+        elif self._lists_for_each_user:
+            self.live.publish(self._catalog_of_users(self._shared))
         else:
             self.live.publish(self.planner.catalog(self._list_held(), self._shared, before))
         self.services.offering_changed.send()
         self.accepted = self._list_accepted()
         for session in self.sessions:
             session.follow()
+
+    @property
+    def _lists_for_each_user(self) -> bool:
+        """Whether the list is each user's own: the operator cannot list the server, and nothing is pinned to a list.
+
+        A caller that brings a credential may be another person at each call, so its list is the operator's.
+        """
+        auth = self.server.transport.user_auth if isinstance(self.server.transport, Endpoint) else None
+        own = auth is not None and not auth.given_name and not self.server.pin
+        return own and self._refused and self.server.policy not in ("deny", "disable")
+
+    def _catalog_of_users(self, reach: SwitchedConnection) -> Catalog:
+        """Return the tools of all users, each shown to those who have it, and `sign_in` for those without a list."""
+        users, origin = self._users, self.server.origin("user_auth")
+
+        def gates(definition: ToolDefinition) -> tuple[Gate, ...]:
+            return (users.gate(definition, origin),)
+
+        held = hold_back(DiscoveryRecord(tools=tuple(users.union())), self.server.locked)
+        tools = self.planner.catalog(held.tools, reach, gates_of=gates)
+        target = SignInTarget(reach, users, lambda: self._publish(EMPTY_CATALOG))
+        own = (*self.planner.own_gates, users.sign_in_gate(origin))
+        sign_in = sign_in_tool(self.services, self._labels, self.server.name.id, target, own)
+        return Catalog((sign_in, *tools.values()), unavailable=tools.unavailable)
 
     def _list_accepted(self) -> Mapping[str, str] | None:
         if not self.server.pin and self.server.locked is None:

@@ -21,12 +21,14 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.offering import OfferedKind, Offering
 from toolplug.errors import AccessError, StoreError
 from toolplug.execution.executor import LazyExecutor
+from toolplug.execution.user_auth import url_for_browsers
 from toolplug.http.bodies.request_body import OrjsonResponse, check_is_json, check_parts, read_body
 from toolplug.http.errors import ErrorAnswer, HttpProblem, method_not_allowed
 from toolplug.http.event_stream import EventStreamResponse, ServedEventStream, open_stream
 from toolplug.http.requests import (
     HostRequest,
     catalog_of,
+    credential_scope,
     executor_of,
     passed_credentials,
     passed_trace_context,
@@ -95,6 +97,8 @@ async def caller_of(request: HostRequest, known: Handshake | None = None) -> Mcp
         ),
         approvals=state["host"].approvals,
         store=state["host"].store,
+        scope=await credential_scope(request),
+        url=url_for_browsers(state["host"].settings.http.public_url, passed_credentials(state["headers"])),
         catalog=lambda: catalog_of(state["host"], principal, agent, code, within=known),
         watch=lambda: clients.announcer.watch(
             followed, of=code, since=since, offering=offering, subscriptions=subscriptions
@@ -240,7 +244,7 @@ async def _initialize(request: HostRequest, endpoint: McpServerEndpoint, message
     response = _response(reply)
     if client is not None:
         host, principal = request.state["host"], request.state["principal"]
-        handshake = await (await clients_of(host)).handshakes.begin(_owner(request), client)
+        handshake = await (await clients_of(host)).handshakes.begin(await _owner(request), client)
         host.toolsets.begin_session(principal, agent_of(request))
         response.headers[SESSION_HEADER] = handshake.id
     return response
@@ -297,14 +301,16 @@ async def _find_client(request: HostRequest, message: Message | None = None) -> 
     given = request.headers.get(SESSION_HEADER)
     if given is None:
         return refusal(400, INVALID_REQUEST, "Bad Request: Missing session ID; send initialize first", to)
-    found = await (await clients_of(request.state["host"])).handshakes.find_shared(given, _owner(request))
+    handshakes = (await clients_of(request.state["host"])).handshakes
+    found = await handshakes.find_shared(given, await _owner(request))
     return refusal(404, INVALID_REQUEST, "Session not found; send initialize again", to) if found is None else found
 
 
-def _owner(request: HostRequest) -> SessionOwner:
+async def _owner(request: HostRequest) -> SessionOwner:
     """Return the caller and its selection of tools, which must be the same for all requests of one session."""
     principal = request.state["principal"]
-    return SessionOwner(principal.tenant, principal.subject, agent_of(request), request.path_params.get("code"))
+    code, scope = request.path_params.get("code"), await credential_scope(request)
+    return SessionOwner(principal.tenant, principal.subject, agent_of(request), code, scope)
 
 
 async def _notify_changes(watch: Watch, notify: Notify) -> Reply | None:

@@ -235,11 +235,15 @@ class SdkConnection:
         """Wait until the connection has ended."""
         await self._lost.wait()
 
-    async def tools(self) -> Sequence[object]:
+    async def tools(self, headers: Mapping[str, str] = NO_HEADERS) -> Sequence[object]:
         """Return the tools of all pages as sent, up to and including the page that exceeds 10,000.
 
         Tools whose mirrored arguments break the protocol's rules are omitted.
         """
+        with _sending({**_of_caller.get(), **headers}):
+            return await self._list_tools()
+
+    async def _list_tools(self) -> Sequence[object]:
         found: list[object] = []
         cursors: set[str] = set()
         cursor: str | None = None

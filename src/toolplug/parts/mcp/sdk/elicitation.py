@@ -7,12 +7,16 @@ The `requestState` is the approval ticket of the call, or names the round of que
 (`input_rounds`). Neither needs a signature: both are valid for one call of one caller, and only a caller that may
 decide a ticket is asked.
 
+A caller that has to sign in is sent to the link by its client where that opens URLs: by the error -32042 in 2025-11-25,
+by an `InputRequiredResult` in 2026-07-28, whose repetition needs no state, as it proves nothing.
+
 What a running call of a server of 2025-11-25 asks is sent in 2025-11-25 only: in 2026-07-28 the call would have to end
 first, and its server cannot be called again with the answer.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,7 +24,7 @@ from typing import Any
 
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
-from mcp.shared.exceptions import MCPError
+from mcp.shared.exceptions import MCPError, UrlElicitationRequiredError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
@@ -56,6 +60,7 @@ MAX_QUESTION = 16_384
 """Characters of a question. A person approves only what can be shown whole; a longer call is not asked about."""
 
 _KEY = "approval"
+_SIGN_IN = "sign_in"
 _NO_FIELDS: dict[str, Any] = {"type": "object", "properties": {}}
 _UNKNOWN_STATE = (
     "this requestState is unknown, has expired or been used, or belongs to another call; call the tool again without it"
@@ -79,7 +84,7 @@ async def call_with_approval(
     """Run the call; if it needs approval and the client can ask its user, ask, and return the result of the decision.
 
     If the user dismisses the question, the call stays refused and its ticket open. A call that ends with the questions
-    of a server is answered by them.
+    of a server is answered by them, and one whose caller has to sign in by the link, where the client can open it.
     """
     if params.request_state is not None and not is_round(params.request_state):  # repeated with the decision
         response = (params.input_responses or {}).get(_KEY)
@@ -87,6 +92,8 @@ async def call_with_approval(
         context = context._replace(approval=params.request_state)
     while True:
         result = await execute(context)
+        if (signing_in := _ask_to_sign_in(ctx, params, result)) is not None:
+            return signing_in
         if (asked := round_of(context.ask, result)) is not None:
             questions = await _with_questions(ctx, params, context, asked)
             return result._replace(output=_NOT_KEPT) if questions is None else questions
@@ -106,6 +113,31 @@ async def call_with_approval(
             return result
         # A script may go on to the next question.
         context = context._replace(approval=ticket.id)
+
+
+def _ask_to_sign_in(
+    ctx: ServerRequestContext[McpCaller, Any], params: types.CallToolRequestParams, result: ToolResult
+) -> types.InputRequiredResult | None:
+    """Return what has the client open the link to sign in; None where the text of the result has to do.
+
+    Raises `UrlElicitationRequiredError` to a client of 2025-11-25. Only links of this host are opened.
+    """
+    url = as_object(result.metadata.get("sign_in")).get("url")
+    own = isinstance(url, str) and bool(ctx.lifespan_context.url) and url.startswith(f"{ctx.lifespan_context.url}/")
+    capabilities = ctx.session.client_capabilities
+    elicitation = None if capabilities is None else capabilities.elicitation
+    if not own or result.status is not ToolStatus.UNAVAILABLE or elicitation is None or elicitation.url is None:
+        return None
+    if ctx.session.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        if _SIGN_IN in (params.input_responses or {}):
+            return None  # the user has been asked, and has not signed in, or not yet
+        request = types.ElicitRequest(params=types.ElicitRequestURLParams(message=result.output, url=str(url)))
+        return types.InputRequiredResult(input_requests={_SIGN_IN: request})
+    # The id is not secret, and the link is.
+    asked = hashlib.sha256(str(url).encode()).hexdigest()[:32]
+    raise UrlElicitationRequiredError(
+        [types.ElicitRequestURLParams(message=result.output, url=str(url), elicitation_id=asked)], result.output
+    )
 
 
 async def asking(
@@ -143,7 +175,7 @@ async def _rounds(
     responses = params.input_responses or {}
     given = [_user_answer(responses.get(_key_of(number))) for number in range(MAX_QUESTIONS)]
     try:
-        answers = await OpenRounds(ctx.lifespan_context.store).take(
+        answers = await OpenRounds(ctx.lifespan_context.store, ctx.lifespan_context.scope).take(
             state, given, params.name, params.arguments, context
         )
     except StoreError as error:
@@ -159,7 +191,7 @@ async def _with_questions(
 ) -> types.InputRequiredResult | None:
     """Return the answer of a call that ends with questions; None if the round cannot be kept."""
     try:
-        rounds = OpenRounds(ctx.lifespan_context.store)
+        rounds = OpenRounds(ctx.lifespan_context.store, ctx.lifespan_context.scope)
         state = await rounds.keep(asked, params.name, params.arguments, context)
     except StoreError as error:
         _LOG.error("questions of a server are not asked, as the store fails: %s", error)

@@ -28,12 +28,13 @@ CallOff = Callable[[], None]
 
 
 class SessionOwner(NamedTuple):
-    """Whose an MCP session is: a principal, and what its tools are chosen by."""
+    """Whose an MCP session is: a principal, what its tools are chosen by, and the scope of what it brings."""
 
     tenant: str
     subject: str
     agent: str | None = None
     code: str | None = None
+    scope: str = ""
 
 
 def _nothing(handshake: Handshake) -> None:

@@ -45,12 +45,13 @@ LIST_TTL_MS = 3_000
 class McpCaller(NamedTuple):
     """The caller of a request, and the services for it.
 
-    `context` is that of its calls. `catalog` returns its tools, after opening sources that list later; it raises the
-    host's errors for a caller without permission. `watch` follows the catalog. `listed` is called with each catalog of
-    which the caller has received a page. `approvals` has the calls that wait for approval, `store` the questions that
-    wait for answers. `offering` returns the caller's prompts and resources; `offered` is called with each that it has
-    received a page of. `subscriptions` are the resources that it follows; None before it can follow any. `found` are
-    the deferred tools that the searches of a client of the older era have found, None without a conversation.
+    `context` is that of its calls, `scope` that of the credentials that it brings. `catalog` returns its tools, after
+    opening sources that list later; it raises the host's errors for a caller without permission. `watch` follows the
+    catalog. `listed` is called with each catalog of which the caller has received a page. `approvals` has the calls
+    that wait for approval, `store` the questions that wait for answers. `offering` returns the caller's prompts and
+    resources; `offered` is called with each that it has received a page of. `subscriptions` are the resources that it
+    follows; None before it can follow any. `found` are the deferred tools that the searches of a client of the older
+    era have found, None without a conversation. `url` is that of the host for browsers, empty if it is not known.
     """
 
     executor: ToolExecutor
@@ -64,6 +65,8 @@ class McpCaller(NamedTuple):
     offered: Callable[[OfferedKind, Offering], None] = _no_matter
     subscriptions: ResourceSubscriptions | None = None
     found: FoundTools | None = None
+    scope: str = ""
+    url: str = ""
 
     @property
     def list_ttl_ms(self) -> int:

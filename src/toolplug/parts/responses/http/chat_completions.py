@@ -41,7 +41,7 @@ async def create_chat_completion(request: HostRequest) -> Response:
     body = await read_json(request, ChatRequest, check=lambda fields: ignored.leave_out(fields, ChatRequest))
     forwarded = forwarded_chat(body, read_messages(body.messages, ignored))
     asked = response_request(body)
-    service = service_of(request)
+    service = await service_of(request)
     caller = response_caller(request, asked, ignored.list_warnings())
     await request.state["host"].quotas.count_call(request.state["principal"])
     events = service.events(asked, request.state["principal"].tenant, caller.tool_caller, forwarded)

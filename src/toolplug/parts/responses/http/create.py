@@ -22,7 +22,13 @@ from toolplug.http.auth.authentication import ANYBODY
 from toolplug.http.bodies.request_body import OrjsonResponse, read_json
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.event_stream import ClientWatch, EventStreamResponse, ServedEventStream
-from toolplug.http.requests import HostRequest, passed_credentials, passed_trace_context
+from toolplug.http.requests import (
+    HostRequest,
+    credential_scope,
+    passed_credentials,
+    passed_trace_context,
+    without_authentication,
+)
 from toolplug.http.routing import APPROVALS, CALL, JSON_OR_EVENTS, Parameter, answers, route
 from toolplug.net.sse import frame
 from toolplug.parts.responses.builder import Event, ResponseAnswer
@@ -193,7 +199,7 @@ def response_caller(request: HostRequest, body: ResponseRequest, warnings: Warni
     agent, session = _read_named(request, body, "agent"), _read_named(request, body, "session")
     headers = request.state["headers"]
     if body.background:  # what let the request in is kept for the request only
-        headers = {name: headers[name] for name in headers.keys() - {b"authorization", b"x-api-key"}}
+        headers = without_authentication(headers)
     return ResponseCaller(request, agent, session, strict == "true", warnings, headers)
 
 
@@ -237,7 +243,7 @@ async def create_response(request: HostRequest) -> Response:
     ignored = ignored_parts()
     body = await read_json(request, ResponseRequest, check=partial(prepare_fields, ignored))
     body = without_unknown(body, ignored)
-    service = service_of(request)
+    service = await service_of(request)
     caller = response_caller(request, body, ignored.list_warnings())
     await request.state["host"].quotas.count_call(request.state["principal"])
     tenant = request.state["principal"].tenant
@@ -263,11 +269,11 @@ def running_of(request: HostRequest) -> ResponsesService:
     return running
 
 
-def service_of(request: HostRequest) -> Responses:
-    """Return the service for the caller's responses. Raises like `running_of`."""
+async def service_of(request: HostRequest) -> Responses:
+    """Return the service for the caller's responses. Raises like `running_of`, and `StoreError`."""
     service = running_of(request).service
     assert service is not None, "checked just now"
-    return service.of(request.state["principal"])
+    return service.of(request.state["principal"], await credential_scope(request))
 
 
 async def _stream_events(

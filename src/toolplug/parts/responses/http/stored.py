@@ -44,9 +44,9 @@ async def read_response(request: HostRequest) -> Response:
     asked = parse_qs(request.scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
     if _flag(asked.get("stream")):
         after = _after(asked.get("starting_after"))
-        return response_events(service_of(request), state["principal"].tenant, request.path_params["id"], after)
+        return response_events(await service_of(request), state["principal"].tenant, request.path_params["id"], after)
     include = frozenset(value for name in _INCLUDED for value in asked.get(name, ()))
-    kept = await service_of(request).read(state["principal"].tenant, request.path_params["id"])
+    kept = await (await service_of(request)).read(state["principal"].tenant, request.path_params["id"])
     return OrjsonResponse(kept.include_fields(include), 200, _NO_STORE)
 
 
@@ -55,7 +55,7 @@ async def read_response(request: HostRequest) -> Response:
 async def delete_response(request: HostRequest) -> OrjsonResponse[DeletedAnswer]:
     """Forget the response. Raises `ResponseRefused` and `StoreError`."""
     wanted = request.path_params["id"]
-    await service_of(request).delete(request.state["principal"].tenant, wanted)
+    await (await service_of(request)).delete(request.state["principal"].tenant, wanted)
     return OrjsonResponse({"id": wanted, "object": "response", "deleted": True})
 
 
@@ -63,7 +63,7 @@ async def delete_response(request: HostRequest) -> OrjsonResponse[DeletedAnswer]
 @answers(ResponseAnswer, errors=(404, 409, 503))
 async def cancel_response(request: HostRequest) -> OrjsonResponse[ResponseAnswer]:
     """Stop a response that is made in the background. Raises `ResponseRefused` and `StoreError`."""
-    ended = await service_of(request).cancel(request.state["principal"].tenant, request.path_params["id"])
+    ended = await (await service_of(request)).cancel(request.state["principal"].tenant, request.path_params["id"])
     return OrjsonResponse(ended)
 
 
@@ -75,7 +75,7 @@ async def list_input_items(request: HostRequest) -> OrjsonResponse[ItemList]:
     Raises `HttpProblem`, `ResponseRefused` and `StoreError`.
     """
     query = query_fields(request)
-    kept = await service_of(request).stored.read(request.state["principal"].tenant, request.path_params["id"])
+    kept = await (await service_of(request)).stored.read(request.state["principal"].tenant, request.path_params["id"])
     order = query.get("order", "desc")
     if order not in {"asc", "desc"}:
         raise invalid_request(f"order: {order!r} is no order; asc and desc are", "order")
@@ -135,7 +135,7 @@ class ModelList(TypedDict):
 @answers(ModelList, errors=(404, 429, 502))
 async def list_models(request: HostRequest) -> OrjsonResponse[ModelList]:
     """Answer the models. Raises `HttpProblem` and `BackendFailed`."""
-    return OrjsonResponse({"object": "list", "data": await service_of(request).models()})
+    return OrjsonResponse({"object": "list", "data": await (await service_of(request)).models()})
 
 
 @route("GET", "/v1/models/{id:path}", CALL, "One of these models")
@@ -143,7 +143,7 @@ async def list_models(request: HostRequest) -> OrjsonResponse[ModelList]:
 async def read_model(request: HostRequest) -> OrjsonResponse[ModelAnswer]:
     """Answer the model. Raises `HttpProblem` and `BackendFailed`."""
     wanted = request.path_params["id"]
-    for model in await service_of(request).models():
+    for model in await (await service_of(request)).models():
         if model["id"] == wanted:
             return OrjsonResponse(model)
     raise HttpProblem(404, "model_not_found", "the model's server has no model of this name", param="id")

@@ -12,7 +12,13 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.execution.results import call_answer
 from toolplug.http.bodies.request_body import OrjsonResponse, read_json
 from toolplug.http.errors import invalid_request
-from toolplug.http.requests import HostRequest, passed_credentials, passed_trace_context
+from toolplug.http.requests import (
+    HostRequest,
+    credential_scope,
+    passed_credentials,
+    passed_trace_context,
+    without_authentication,
+)
 from toolplug.http.routing import CALL, IDEMPOTENCY_KEY, JSON_OR_EVENTS, READ, answers, route
 from toolplug.http.tools import CallAnswer, call_id, call_response, deadline, idempotency_key, too_many_waiting
 from toolplug.parts.sessions.http import models
@@ -59,7 +65,8 @@ async def call_in_session(request: HostRequest) -> OrjsonResponse[models.QueuedA
         credentials=passed_credentials(state["headers"]),
         trace_context=passed_trace_context(request.scope),
     )
-    call = ToolCall(call_id(body.id, context), body.tool, body.arguments)
+    scope = await state["host"].scope_of(context.credentials)
+    call = ToolCall(call_id(body.id, context, scope), body.tool, body.arguments)
     if body.wait:
         return await call_response(request, executor, call, context, too_many_waiting)
     if key is not None:
@@ -71,7 +78,9 @@ async def call_in_session(request: HostRequest) -> OrjsonResponse[models.QueuedA
         context = context._replace(deadline=asyncio.get_running_loop().time() + within_s)
     running = running_sessions(request)
     most = running.service.limits.max_waiting_calls
-    taken = await running.queued.start(session, call, context, most=most)
+    # What let the request in is kept for the request only.
+    context = context._replace(credentials=passed_credentials(without_authentication(state["headers"])))
+    taken = await running.queued.start(session, call, context, most=most, scope=scope)
     return OrjsonResponse({"id": taken, "status": "queued"}, 202)
 
 
@@ -80,7 +89,8 @@ async def call_in_session(request: HostRequest) -> OrjsonResponse[models.QueuedA
 async def session_call(request: HostRequest) -> OrjsonResponse[models.CallState]:
     """Answer the state of a queued call, and its result once it is done. Raises `ApiError`."""
     session, state = await session_of(request), request.state
-    found = await running_sessions(request).queued.look(session, request.path_params["id"], state["principal"])
+    queued, scope = running_sessions(request).queued, await credential_scope(request)
+    found = await queued.look(session, request.path_params["id"], state["principal"], scope)
     answer: models.CallState = {"id": found.id, "call_id": found.call_id, "status": found.status}
     if found.result is not None:
         answer["result"] = cast("CallAnswer", orjson.Fragment(call_answer(found.result)))
