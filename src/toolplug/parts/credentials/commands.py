@@ -98,7 +98,7 @@ async def disconnect(options: TenantOptions, server: EntryArgument, caller: Call
     print_answer(options.as_json, {"server": server, "caller": caller, "revoked": revoked}, text)
 
 
-class _Opened(NamedTuple):
+class _OpenedTokens(NamedTuple):
     """The tokens of the configured store, the entry that a command names, and the address of links."""
 
     tokens: OAuthCredentials
@@ -108,7 +108,7 @@ class _Opened(NamedTuple):
 
 
 @asynccontextmanager
-async def _open(options: TenantOptions, server: str) -> AsyncGenerator[_Opened]:
+async def _open(options: TenantOptions, server: str) -> AsyncGenerator[_OpenedTokens]:
     """Open the tokens beside a running host. Raises `ApiError` for an entry without `user_auth`."""
     path = config_file(options.config)
     configuration = read_beside_host(path, os.environ, find_installed())
@@ -120,4 +120,4 @@ async def _open(options: TenantOptions, server: str) -> AsyncGenerator[_Opened]:
         key = HostKey(lambda: settings.key, store, configuration.folder, place.state_folder, given=place.on_network)
         egress = Egress(settings.egress.allow)
         tokens = OAuthCredentials(store, lambda: key.sealer(PURPOSE), lambda: egress)
-        yield _Opened(tokens, *entry, settings.http.public_url)
+        yield _OpenedTokens(tokens, *entry, settings.http.public_url)
