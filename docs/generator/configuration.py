@@ -37,6 +37,7 @@ from toolplug.host.file.settings import (
 from toolplug.host.keys.host_key import FILE as KEY_FILE
 from toolplug.host.keys.host_key import MOST_KEYS
 from toolplug.host.quotas.settings import QuotaLimits, Quotas
+from toolplug.parts.credentials.settings import LoginClient
 from toolplug.parts.mcp.settings import McpServerSettings, OAuthSettings
 from toolplug.parts.responses.settings import BackendSettings, ResponsesSettings
 from toolplug.parts.sessions.settings import SessionSettings
@@ -171,6 +172,12 @@ def configuration_page() -> str:
         _part("auth.jwt", "", Jwt),
         _part("http", "", Http),
         _part("http.edge", _EDGE, EdgeSettings),
+        _part(
+            "credentials.login",
+            "The [login of browsers](../how-to/act-as-the-caller.md#browsers-that-must-be-the-caller) that connect a"
+            " caller. Without it, whoever presses a link connects the user of the link.",
+            LoginClient,
+        ),
         _KEY,
         _part("metrics", "", Metrics),
         _part("egress", "", EgressSettings),

@@ -5,7 +5,9 @@ Refresh tokens are used once: one that is shown again ends all that came of the 
 
 from __future__ import annotations
 
+import asyncio
 import secrets
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import time
@@ -44,11 +46,13 @@ class Signed:
 
 
 class Accounts:
-    """The provider. `user` signs in when a browser comes, `None`: nobody does."""
+    """The provider. `user` signs in when a browser comes, `None`: nobody does; refreshes wait while `hold` is clear."""
 
     def __init__(self) -> None:
         self.user: str | None = "ada"
         self.lives_s = 3600
+        self.hold = threading.Event()
+        self.hold.set()
         self.clients: dict[str, OAuthClientInformationFull] = {}
         self.codes: dict[str, tuple[AuthorizationCode, str]] = {}
         self.tokens: dict[str, Signed] = {}
@@ -112,6 +116,8 @@ class Accounts:
         self, client: OAuthClientInformationFull, refresh_token: RefreshToken, scopes: list[str]
     ) -> OAuthToken:
         self.refreshes.append(refresh_token.token)
+        while not self.hold.is_set():  # in the loop of the server
+            await asyncio.sleep(0.01)
         signed = self.tokens.pop(refresh_token.token, None)
         if signed is None:
             raise TokenError("invalid_grant")

@@ -61,6 +61,8 @@ async def client(url: str) -> AsyncGenerator[AsyncClient]:
             "far": server(tools={"whoami": {"tenants": ["umbrella"]}}),
             "off": server(enabled=False),
             "unlisted": server("http://127.0.0.1:9/mcp"),
+            "shut": server("http://127.0.0.1:9/mcp", policy="deny"),
+            "asking": server("http://127.0.0.1:9/mcp", policy={"ask": "caller"}),
         },
         "toolsets": {
             "of_shop": {"prefix": "shop", "from": "provider:shop"},
@@ -84,8 +86,8 @@ async def shown(client: AsyncClient, who: str, **query: str) -> list[str]:
 
 
 async def test_a_caller_is_shown_the_entries_that_it_may_use(client: AsyncClient) -> None:
-    assert await shown(client, "ada") == ["shop", "who", "unlisted"]
-    assert await shown(client, "away") == ["shop", "abroad", "who", "far", "unlisted"]
+    assert await shown(client, "ada") == ["shop", "who", "unlisted", "asking"]
+    assert await shown(client, "away") == ["shop", "abroad", "who", "far", "unlisted", "asking"]
     assert await shown(client, "bot") == ["shop", "who"]
     assert await shown(client, "idle") == []
 
@@ -99,9 +101,16 @@ async def test_what_a_caller_may_not_use_is_for_it_as_what_does_not_exist(client
 
 
 async def test_an_admin_sees_those_of_its_tenant_and_an_operator_those_of_every_one(client: AsyncClient) -> None:
-    assert await shown(client, "boss", caller="ada") == ["shop", "who", "unlisted"]
-    assert await shown(client, "ada", caller="ada") == ["shop", "who", "unlisted"]
-    assert await shown(client, "ops", caller="ada", tenant="umbrella") == ["shop", "abroad", "who", "far", "unlisted"]
+    assert await shown(client, "boss", caller="ada") == ["shop", "who", "unlisted", "asking"]
+    assert await shown(client, "ada", caller="ada") == ["shop", "who", "unlisted", "asking"]
+    assert await shown(client, "ops", caller="ada", tenant="umbrella") == [
+        "shop",
+        "abroad",
+        "who",
+        "far",
+        "unlisted",
+        "asking",
+    ]
     for who, query in (
         ("ada", {"caller": "boss"}),
         ("boss", {"caller": "ada", "tenant": "umbrella"}),

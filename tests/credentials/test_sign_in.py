@@ -7,11 +7,17 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from httpx2 import ASGITransport, AsyncClient, Response
+from httpx2 import ASGITransport, AsyncClient
+from httpx2 import Response as Answer
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 from tests.credentials.oauth_server import LISTING, Accounts, serving_oauth
+from tests.http.served import serving_apart
 
 from toolplug import Host, Principal, open_host
 from toolplug.errors import HostKeyError
@@ -79,7 +85,7 @@ async def call(client: AsyncClient, who: str) -> dict[str, Any]:
     return answer.json()
 
 
-async def press(client: AsyncClient, link: str) -> Response:
+async def press(client: AsyncClient, link: str) -> Answer:
     """Press the button, sign in at the issuer, and come back."""
     begun = await client.post(urlsplit(link).path)
     assert begun.status_code == 303, begun.text
@@ -273,3 +279,79 @@ async def test_the_key_is_rotated_beside_running_hosts_and_nobody_signs_in_again
     with pytest.raises(HostKeyError, match="key is not that of this store"):
         async with hosting(config):
             pass
+
+
+@pytest.mark.requirement("I38-renewal")
+async def test_the_issuer_is_asked_under_a_lease_and_after_the_record_says_so(
+    accounts: Accounts, url: str, tmp_path: Path
+) -> None:
+    async with hosting(settings(url, tmp_path)) as (host, client):
+        await signed_in(client, accounts, "ada")
+        part = host.part(RunningCredentials)
+        assert part is not None
+        records, (owner, _) = tokens_of(part).oauth.records, part.entries()["who"]
+        user = user_key(owner, Principal("ada", "acme"))
+        accounts.expire()
+        accounts.hold.clear()
+        calling = asyncio.ensure_future(call(client, "ada"))
+        async with asyncio.timeout(20):
+            while not accounts.refreshes:
+                await asyncio.sleep(0.01)
+        kept = await records.read(user, owner)
+        assert kept is not None
+        assert kept.connection.renewing
+        assert await records.is_leased(user)
+        accounts.hold.set()
+        assert (await calling)["output"] == "ada"
+        kept = await records.read(user, owner)
+        assert kept is not None
+        assert not kept.connection.renewing
+        assert not await records.is_leased(user)
+
+
+@pytest.mark.requirement("I38-sign-in")
+async def test_browsers_come_back_to_the_public_url_alone(accounts: Accounts, url: str, tmp_path: Path) -> None:
+    config = settings(url, tmp_path)
+    config["http"] = {"public_url": "https://tools.example", "allowed_hosts": ["127.0.0.1", "other.example"]}
+    async with hosting(config) as (_, client):
+        headers = {"authorization": "Bearer ada-key", "host": "other.example:8080"}
+        body = {"name": "who.whoami", "arguments": {}}
+        needed = (await client.post("/v1/tool-calls", json=body, headers=headers)).json()
+        link = needed["metadata"]["sign_in"]["url"]
+        assert link.startswith("https://tools.example/connect/")
+        begun = await client.post(urlsplit(link).path, headers={"host": "other.example:8080"})
+        assert begun.status_code == 303
+        sent = parse_qs(urlsplit(begun.headers["location"]).query)
+        assert sent["redirect_uri"] == ["https://tools.example/connect/callback"]
+        assert sent["code_challenge_method"] == ["S256"]
+        assert "secure" in begun.headers["set-cookie"].lower()
+        assert "httponly" in begun.headers["set-cookie"].lower()
+    del config["http"]["public_url"]
+    async with hosting(config) as (_, client):
+        needed = (await client.post("/v1/tool-calls", json=body, headers=headers)).json()
+        assert needed["metadata"]["code"] == "credential_needed"  # a name that a request brings is no place for a link
+        assert "http.public_url" in needed["output"]
+
+
+@pytest.mark.requirement("I38-sign-in")
+async def test_an_issuer_at_a_private_address_is_refused_and_the_page_names_the_setting(tmp_path: Path) -> None:
+    with serving_apart(naming("http://10.1.2.3:8443")) as port:
+        config = settings(f"http://127.0.0.1:{port}/mcp", tmp_path)
+        del config["egress"]
+        async with open_host(config, environ={}) as host, browser(host) as client:
+            made = await client.post("/v1/connections/who", headers={"authorization": "Bearer ada-key"})
+            refused = await client.post(urlsplit(made.json()["url"]).path)
+            assert (refused.status_code, "egress.allow" in refused.text) == (502, True), refused.text
+
+
+def naming(issuer: str) -> Starlette:
+    """A server that names an issuer, and has nothing else."""
+
+    async def endpoint(request: Request) -> Response:
+        described = f"{request.base_url}.well-known/oauth-protected-resource"
+        return Response(status_code=401, headers={"www-authenticate": f'Bearer resource_metadata="{described}"'})
+
+    async def metadata(request: Request) -> JSONResponse:
+        return JSONResponse({"resource": f"{request.base_url}mcp", "authorization_servers": [issuer]})
+
+    return Starlette(routes=[Route("/mcp", endpoint), Route("/.well-known/oauth-protected-resource", metadata)])

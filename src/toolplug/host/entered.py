@@ -36,7 +36,7 @@ from toolplug.toolsets.saved.service import SavedToolsets
 
 P = TypeVar("P")
 
-_REFUSING = {"deny", "disable"}
+_REFUSING = ("deny", "disable")
 """The policies of tools that nobody calls."""
 
 
@@ -222,7 +222,7 @@ class EnteredHost:
             and rules.get(tool.name, NO_RULE).admits_tenant(principal.tenant)
             for tool in view.record.tools
         ]
-        return any(known) or not known
+        return any(known) if known else view.policy not in _REFUSING
 
     @property
     def wrong_servers(self) -> tuple[Problem, ...]:

@@ -32,6 +32,10 @@ def user_auth_problems(
     document: Document, settings: HostSettings, providers: ProviderEntries, servers: ServerEntries
 ) -> Iterator[Problem]:
     """Yield a problem for each entry whose `user_auth` lacks something, or that another one's connections hide."""
+    login = getattr(getattr(settings, "credentials", None), "login", None)
+    if login is not None and (settings.auth is None or settings.auth.jwt is None):
+        message, hint = "has browsers sign in at auth.jwt.issuer, and auth.jwt is not configured", "add auth.jwt"
+        yield document.problem(("credentials", "login"), code="login_without_jwt", message=message, hint=hint)
     for key, (owner, auth) in list_user_auth(providers, servers).items():
         section = PROVIDERS if owner.kind == PROVIDER else SERVERS
         path = (section, key, "user_auth")

@@ -10,6 +10,7 @@ import re
 import ssl
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from hmac import compare_digest
 from time import monotonic
 from typing import Any, cast
 
@@ -147,9 +148,22 @@ class Tokens:
         token = bearer(dict(connection.scope["headers"]))
         if token is None or token.count(b".") != _DOTS:
             return None
+        return self._principal(await self._claims(token))
+
+    async def principal_of_id_token(self, token: str, nonce: str) -> Principal | None:
+        """Return whose ID token it is; None for an invalid one, or one of another request (another `nonce`)."""
+        try:
+            claims = await self._claims(token.encode())
+            given = claims.get("nonce")
+            own = isinstance(given, str) and compare_digest(given.encode(), nonce.encode())
+            return self._principal(claims) if own else None
+        except (AuthenticationError, KeySetDown, ValueError):
+            return None
+
+    async def _claims(self, token: bytes) -> Mapping[str, object]:
         try:
             key = await self._key(token)
-            claims: Mapping[str, object] = jwt.decode(
+            return jwt.decode(
                 token,
                 key,
                 algorithms=list(self._settings.algorithms),
@@ -159,7 +173,6 @@ class Tokens:
             )
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
             raise AuthenticationError("the token is not valid") from None
-        return self._principal(claims)
 
     async def _key(self, token: bytes) -> Any:
         if self._keys is None:

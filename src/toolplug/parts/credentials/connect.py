@@ -91,25 +91,33 @@ async def describe_client(request: HostRequest) -> OrjsonResponse[ClientMetadata
 
 
 @route("GET", "/connect/callback", None, "The answer of an issuer")
-@answers(content_types=("text/html",), others={400: None, 410: None, 502: None})
+@answers(content_types=("text/html",), others={303: None, 400: None, 410: None, 502: None})
 async def finish_sign_in(request: HostRequest) -> Response:
-    """Keep the tokens for the code, if this browser has asked for it, and say so."""
+    """Keep the tokens for the code, if this browser has asked for it, and say so.
+
+    A browser that has signed in to the host as the caller is sent on to the issuer of the server.
+    """
     part, fields = part_of(request, RunningCredentials), query_fields(request)
-    begun = await tokens_of(part).oauth.sign_ins.take_state(fields.get("state", ""), request.cookies.get(COOKIE, ""))
+    browser = request.cookies.get(COOKIE, "")
+    begun = await tokens_of(part).oauth.sign_ins.take_state(fields.get("state", ""), browser)
     if begun is None:
         return _message_page(
             "Not connected", f"{_GONE} It has to be opened in the browser in which it was pressed.", 410
         )
     server, issuers = begun.asked.key, await issuers_module()
-    if _oauth_of(part, begun.asked) is None:
+    oauth = _oauth_of(part, begun.asked)
+    if oauth is None:
         return _message_page("Not connected", f"{server} is no longer configured.", 410)
     if "code" not in fields:
         error = fields.get("error", "")
         why = error if _ERROR.fullmatch(error) else "no code"
         return _message_page("Not connected", f"The issuer of {server} answers: {why}.", 400)
     try:
+        if begun.nonce:
+            await tokens_of(part).login.check(begun, fields["code"], fields.get("iss"))
+            return RedirectResponse(await tokens_of(part).oauth.begin(begun.asked, oauth, browser), 303, _HEADERS)
         await tokens_of(part).oauth.finish(begun, fields["code"], fields.get("iss"))
-    except issuers.SignInFailed as error:
+    except (issuers.SignInFailed, ToolUnavailable) as error:
         return _message_page("Not connected", f"{server}: {error}", 502)
     who = begun.asked.principal
     return _message_page(
@@ -153,7 +161,7 @@ async def begin_sign_in(request: HostRequest) -> Response:
     # The same one for all tabs of a browser, which may sign in to several servers at once.
     browser = known if _COOKIE_VALUE.fullmatch(known) else secrets.token_urlsafe(32)
     try:
-        url = await tokens_of(part).oauth.begin(asked, oauth, browser)
+        url = await tokens_of(part).begin(asked, oauth, browser)
     except (issuers.SignInFailed, ToolUnavailable) as error:
         return _message_page("Not connected", f"{asked.key}: {error}", 502)
     answer = RedirectResponse(url, 303, headers=_HEADERS)

@@ -31,7 +31,7 @@ from mcp.client.auth.utils import (
 )
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthMetadata, OAuthToken
 from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
-from pydantic import AnyUrl, ValidationError
+from pydantic import AnyUrl, BaseModel, ValidationError
 
 from toolplug.execution.user_auth import AuthOwner, OAuthClient, UserOAuth
 from toolplug.parts.credentials.tokens import UserTokens
@@ -162,8 +162,8 @@ class AskedCode(NamedTuple):
     verifier: str
 
 
-def ask_for_code(found: FoundIssuer, client_id: str, redirect_uri: str, state: str) -> AskedCode:
-    """Return where the browser of the user is sent."""
+def ask_for_code(found: FoundIssuer, client_id: str, redirect_uri: str, state: str, nonce: str = "") -> AskedCode:
+    """Return where the browser of the user is sent; with a `nonce` for the ID token."""
     pkce = PKCEParameters.generate()
     fields = {
         "response_type": "code",
@@ -174,6 +174,7 @@ def ask_for_code(found: FoundIssuer, client_id: str, redirect_uri: str, state: s
         "code_challenge_method": "S256",
         **({"resource": found.resource} if found.resource else {}),
         **({"scope": found.scope} if found.scope else {}),
+        **({"nonce": nonce} if nonce else {}),
         # OpenID Connect Core, section 11: without it a refresh token is not promised.
         **({"prompt": "consent"} if "offline_access" in found.scope.split() else {}),
     }
@@ -195,6 +196,20 @@ async def redeem(
     """Return the tokens for a code. Raises `SignInFailed`."""
     form = {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect_uri, "code_verifier": verifier}
     return await _ask_token(http, start, form)
+
+
+class _LoginAnswer(BaseModel):
+    id_token: str
+
+
+async def redeem_login(http: httpx2.AsyncClient, start: UserTokens, code: str, verifier: str, redirect_uri: str) -> str:
+    """Return the ID token for a code, still to be checked. Raises `SignInFailed`."""
+    form = {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect_uri, "code_verifier": verifier}
+    try:
+        answer = await _post(http, start, start.token_endpoint, form)
+        return _LoginAnswer.model_validate_json(answer.content).id_token
+    except (httpx2.HTTPError, ValidationError) as error:
+        raise SignInFailed(f"the issuer of this host gives no ID token ({type(error).__name__})") from None
 
 
 async def refresh(http: httpx2.AsyncClient, kept: UserTokens) -> tuple[UserTokens, OAuthToken]:

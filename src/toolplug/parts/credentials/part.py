@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from toolplug.parts.credentials.settings import CredentialSettings
 from toolplug.providers.host_part import HostPart, HostRoutes, PartServices, RunningPart
 
 _HERE = "toolplug.parts.credentials"
 
 
-async def _open(services: PartServices, settings: None) -> RunningPart[None]:
+async def _open(services: PartServices, settings: CredentialSettings) -> RunningPart[CredentialSettings]:
     return await import_module(f"{_HERE}.running").RunningCredentials.open(services)
 
 
@@ -17,8 +18,10 @@ def _routes() -> HostRoutes:
     return (*import_module(f"{_HERE}.http").ROUTES, *import_module(f"{_HERE}.connect").ROUTES)
 
 
-PART: HostPart[None] = HostPart(
+PART: HostPart[CredentialSettings] = HostPart(
     name="credentials",
+    settings=CredentialSettings,
+    always=True,
     open=_open,
     routes=_routes,
     paths=("/v1/connections", "/connect"),

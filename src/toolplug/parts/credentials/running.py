@@ -11,6 +11,7 @@ from toolplug.catalog.call import CREDENTIAL_NEEDED, CallContext
 from toolplug.errors import ToolUnavailable
 from toolplug.execution.user_auth import AuthOwner, HostCredentials, UserAuth, url_for_browsers
 from toolplug.host.file.user_auth_entries import list_user_auth
+from toolplug.parts.credentials.settings import CredentialSettings
 from toolplug.providers.host_part import PartServices, RunningPart
 
 HEADER = "X-Toolplug-Credential-"
@@ -19,7 +20,7 @@ PURPOSE = "credentials"
 """For what the host's key seals."""
 
 
-class RunningCredentials(RunningPart[None]):
+class RunningCredentials(RunningPart[CredentialSettings]):
     """The credentials of a host."""
 
     def __init__(self, services: PartServices) -> None:
@@ -40,8 +41,8 @@ class RunningCredentials(RunningPart[None]):
         """The tokens, a `TokenService`, as `toolplug.parts.credentials.service.tokens_of` returns it."""
         return import_module("toolplug.parts.credentials.service").TokenService(self._services)
 
-    def configure(self, settings: None) -> None:
-        """Do nothing: it has no settings."""
+    def configure(self, settings: CredentialSettings | None) -> None:
+        """Do nothing: the settings are read for each sign-in."""
 
     async def aclose(self) -> None:
         """Close nothing: connections to issuers are closed after each use."""

@@ -56,7 +56,10 @@ class AskedSignIn(BaseModel, frozen=True):
 
 
 class BegunSignIn(BaseModel, frozen=True):
-    """What was sent to the issuer, and the digest of the browser's cookie; `start` has the client, and no tokens."""
+    """What was sent to the issuer, and the digest of the browser's cookie; `start` has the client, and no tokens.
+
+    With a `nonce` it is the sign-in of the browser to the host itself, before that at the issuer of the server.
+    """
 
     asked: AskedSignIn
     start: UserTokens
@@ -65,6 +68,7 @@ class BegunSignIn(BaseModel, frozen=True):
     scope: str
     verifier: str
     browser: str
+    nonce: str = ""
 
 
 class SignInLink(NamedTuple):
