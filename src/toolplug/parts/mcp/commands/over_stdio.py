@@ -65,4 +65,5 @@ def _operator(host: Host, clients: Serving, agent: str | None) -> McpCaller:
         watch=lambda: clients.announcer.watch(followed, offering=offering, subscriptions=subscriptions),
         offering=offering,
         subscriptions=subscriptions,
+        extensions=host.plugins.mcp_extensions,
     )

@@ -21,6 +21,7 @@ from toolplug.execution.host_approvals import HostApprovals
 from toolplug.parts.mcp.client.connection import import_with_sdk
 from toolplug.parts.mcp.offering.resource_subscriptions import ResourceSubscriptions
 from toolplug.parts.mcp.serving.list_changed import Watch
+from toolplug.providers.offering.mcp_extensions import McpExtension
 from toolplug.search.tools import FoundTools
 from toolplug.stores.store import Store
 
@@ -51,6 +52,7 @@ class McpCaller(NamedTuple):
     wait for answers. `offering` returns the caller's prompts and resources; `offered` is called with each that it has
     received a page of. `subscriptions` are the resources that it follows; None before it can follow any. `found` are
     the deferred tools that the searches of a client of the older era have found, None without a conversation.
+    `extensions` returns those that the host has now.
     """
 
     executor: ToolExecutor
@@ -64,6 +66,7 @@ class McpCaller(NamedTuple):
     offered: Callable[[OfferedKind, Offering], None] = _no_matter
     subscriptions: ResourceSubscriptions | None = None
     found: FoundTools | None = None
+    extensions: Callable[[], Sequence[McpExtension]] = tuple
 
     @property
     def list_ttl_ms(self) -> int:
