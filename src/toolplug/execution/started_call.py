@@ -43,6 +43,7 @@ def limit_seconds(plan: Plan, context: CallContext, seconds: float) -> float:
 
 
 def _most_seconds(plan: Plan, asked: float) -> float:
+    # The operator has set it for calls that no request waits for, above what each tool says of itself.
     if isinstance(asked, TaskDeadline):
         return asked.within_s
     return plan.timeout_s if plan.longest_s is None else plan.longest_s

@@ -370,6 +370,7 @@ async def _accept(state: HostState, executor: ToolExecutor, call: ToolCall, cont
     preferences = state["headers"][_PREFER].lower().split(b",")
     if b"respond-async" not in [each.partition(b";")[0].strip() for each in preferences]:
         return None
+    # RFC 7240: a preference that nobody can honour is ignored.
     for extension in state["host"].plugins.mcp_extensions():
         accepted = await extension.accept_call(executor, call, context)
         if accepted is not None:

@@ -30,7 +30,7 @@ from toolplug.providers.offering.mcp_extensions import (
 )
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug_tasks.records import MAX_TASKS
-from toolplug_tasks.running import Tasks
+from toolplug_tasks.running import RunningTasks
 from toolplug_tasks.work import MAX_MESSAGE
 
 NAME = "io.modelcontextprotocol/tasks"
@@ -52,13 +52,13 @@ class TasksExtension(McpExtension):
     name_params: Mapping[str, str] = dict.fromkeys((_GET, _UPDATE, _CANCEL), "taskId")
     result_types = frozenset({"task"})
 
-    def __init__(self, tasks: Tasks) -> None:
+    def __init__(self, tasks: RunningTasks) -> None:
         self._tasks = tasks
         self._cancelling = BackgroundTasks()
         self.methods: Mapping[str, ExtensionMethod] = {
-            _GET: _stored(self._get),
-            _UPDATE: _stored(self._update),
-            _CANCEL: _stored(self._cancel),
+            _GET: _answer_failures(self._get),
+            _UPDATE: _answer_failures(self._update),
+            _CANCEL: _answer_failures(self._cancel),
         }
 
     async def aclose(self) -> None:
@@ -103,6 +103,7 @@ class TasksExtension(McpExtension):
             raise ExtensionRefused(types.INTERNAL_ERROR, "it has answered with a task that has no id")
         try:
             return await _drive(task_id, result, server)
+        # The deadline of the call too, which cancels it: the server would work on for nobody.
         except BaseException:
             self._cancelling.start(_cancel_there(task_id, server), "toolplug-task-cancel")
             raise
@@ -145,7 +146,7 @@ async def _cancel_there(task_id: str, server: ExtensionServer) -> None:
         return
 
 
-def _stored(method: Callable[[ExtensionRequest], Awaitable[Fields]]) -> ExtensionMethod:
+def _answer_failures(method: Callable[[ExtensionRequest], Awaitable[Fields]]) -> ExtensionMethod:
     """Return the method with a failure of the store as an error of the protocol."""
 
     async def answer(request: ExtensionRequest) -> Fields:

@@ -18,14 +18,14 @@ class TasksPart(RunningPart[TaskSettings]):
 
     def __init__(self, services: PartServices, settings: TaskSettings, code: ModuleType) -> None:
         self._settings = settings
-        self.tasks: Any = code.Tasks(services, lambda: self._settings)
+        self.tasks: Any = code.RunningTasks(services, lambda: self._settings)
         self.extension: Any = code.TasksExtension(self.tasks)
 
     def configure(self, settings: TaskSettings | None) -> None:
         """Use other settings, for calls that begin from now on."""
         self._settings = settings or self._settings
 
-    def decided(self, ticket: Ticket) -> None:
+    def tell_decision(self, ticket: Ticket) -> None:
         """Let the tasks go on that wait for this decision."""
         self.tasks.decisions.tell(ticket)
 

@@ -34,7 +34,7 @@ class Tasks(FunctionProvider):
         """Let the tasks go on that wait for this decision."""
         part = self._part()
         if part is not None:
-            part.decided(ticket)
+            part.tell_decision(ticket)
 
     def _part(self) -> TasksPart | None:
         try:

@@ -47,7 +47,7 @@ class TaskMetrics:
         )
 
 
-class Tasks:
+class RunningTasks:
     """The tasks of one host. Implements `toolplug_tasks.work.Keeper`."""
 
     def __init__(self, services: PartServices, settings: Callable[[], TaskSettings]) -> None:
@@ -86,6 +86,7 @@ class Tasks:
             if not running.done() and not await work.try_begin():
                 # The caller has as many tasks as it may have: the call has the time that it has without them.
                 await _either(work, running, max(call.timeout_s - after, 0.0))
+        # Its client has gone without an answer: it knows of no task, and nobody will ask for the result.
         except BaseException:
             running.cancel()
             raise
@@ -157,7 +158,7 @@ class Tasks:
         if found is None:
             return False
         asked = as_object(found[1]["task"].get("inputRequests"))
-        answers = {name: _checked(name, each) for name, each in as_object(responses).items() if name in asked}
+        answers = {name: _check_answer(name, each) for name, each in as_object(responses).items() if name in asked}
 
         def take(stored: StoredTask) -> bool:
             task = stored["task"]
@@ -177,6 +178,7 @@ class Tasks:
 
     async def aclose(self) -> None:
         """End what runs: nobody can say then what a call has done."""
+        # Before the calls are ended: their ends are then written once, and not again until the store can.
         self._closing = True
         for work in self._works.values():
             work.stop()
@@ -193,6 +195,7 @@ class Tasks:
     async def _lives(self, key: str, owner: str) -> bool:
         """Return whether a process runs the task."""
         processes = self._services.processes
+        # By the store object and not by the name, which changes where the lease of this process has lapsed.
         if owner.partition(".")[0] == self._services.store.id:
             return key in self._works
         return owner in await processes.running([owner])
@@ -209,6 +212,7 @@ class Tasks:
             failed = {"code": types.INTERNAL_ERROR, "message": "Internal error; the log of the host has the cause"}
             end = partial(self.records.end, status="failed", error=failed)
         stored: StoredTask | None = None
+        # The work stays known until its end is written: until then the task would count as lost.
         try:
             stored = await self._write(work.key, end)
         finally:
@@ -271,7 +275,7 @@ def _tell(message: str, owner: str, stored: StoredTask) -> bool:
     return True
 
 
-def _checked(name: str, answer: object) -> Mapping[str, object]:
+def _check_answer(name: str, answer: object) -> Mapping[str, object]:
     """Return the answer to a question. Raises `ExtensionRefused`."""
     fields = as_object(answer)
     content = fields.get("content")

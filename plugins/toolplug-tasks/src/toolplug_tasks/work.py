@@ -99,6 +99,7 @@ class Work:
                     self._refused = True
                     return False
                 keeper = self._keeper
+                # Before the record: from then on another process may end it.
                 await keeper.listen()
                 key, self.task = await keeper.records.add(self.caller, keeper.owner, message, keeper.timeout_s)
                 self.key, self.written = key, message
@@ -179,6 +180,7 @@ class Work:
             return True
 
         records = self._keeper.records
+        # A server may answer without a question, to be called again with its state.
         if asked:
             await records.change(self.key, show)
             await asyncio.wait(asked.values())

@@ -230,10 +230,13 @@ class PluginManager(pluggy.PluginManager):
         for item in self._implementing("mcp_extensions"):
             plugin = next(each for each in self._running if each.key == item.plugin_name)
             try:
-                for extension in cast("Iterable[object]", asking(item.function, "mcp_extensions", plugin.site)()):
-                    if not isinstance(extension, McpExtension):
+                own = list(cast("Iterable[McpExtension]", asking(item.function, "mcp_extensions", plugin.site)()))
+                # Before any of them is taken: half of what a plugin offers is not what it means.
+                for extension in own:
+                    if McpExtension not in type(extension).__mro__:
                         raise TypeError(f"{type(extension).__name__} is no McpExtension")
-                    found.setdefault(extension.name, extension)
+                # The first of a name wins, as with tools.
+                found = {**{each.name: each for each in reversed(own)}, **found}
             except BaseException as error:  # noqa: BLE001  code of a plugin
                 log_crash("mcp_extensions()", error, plugin.owner, then="it has no extensions")
         return list(found.values())

@@ -166,6 +166,15 @@ Connect = Callable[[Transport, OnChange], AbstractAsyncContextManager[ServerConn
 """Opens a connection; entering raises `ConnectionFailed`. Leaving ends the server's process group, within 5 s. Entered
 and left by one task."""
 
+Extensions = Callable[[], Sequence[McpExtension]]
+"""Returns the extensions of the protocol that the plugins of the host have now."""
+
+
+def no_extensions() -> Sequence[McpExtension]:
+    """Return none: no host has plugins."""
+    return ()
+
+
 MISSING = "MCP needs the extra: pip install 'toolplug[mcp]'"
 
 _SDK = "mcp"
@@ -179,9 +188,7 @@ class Connections:
     directory of commands; `extensions` those of the protocol that servers are told of.
     """
 
-    def __init__(
-        self, configured: Callable[[], tuple[Egress, Path]], extensions: Callable[[], Sequence[McpExtension]] = tuple
-    ) -> None:
+    def __init__(self, configured: Callable[[], tuple[Egress, Path]], extensions: Extensions = no_extensions) -> None:
         self._configured = configured
         self._extensions = extensions
         self._connector: tuple[Egress, Connect] | None = None

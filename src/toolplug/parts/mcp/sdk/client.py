@@ -44,14 +44,15 @@ from toolplug.parts.mcp.client.connection import (
     Connect,
     ConnectionFailed,
     CredentialRefused,
+    Extensions,
     OnChange,
     ServerConnection,
+    no_extensions,
 )
 from toolplug.parts.mcp.client.connection_strategies import Restarts
 from toolplug.parts.mcp.client.server_config import ClientCredentials, Command, Endpoint, Transport
 from toolplug.parts.mcp.limits import MAX_MESSAGE_BYTES
 from toolplug.parts.mcp.sdk.connection import RawListing, SdkConnection
-from toolplug.parts.mcp.sdk.extensions.results import Extensions, no_extensions
 from toolplug.parts.mcp.sdk.fault_isolation import FaultIsolatingTransport
 from toolplug.parts.mcp.sdk.line_streams import MessagesIn, MessagesOut, Waiting
 from toolplug.parts.mcp.sdk.messages import FAILED, UNAUTHORIZED, is_closed

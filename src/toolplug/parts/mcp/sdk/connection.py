@@ -32,9 +32,11 @@ from toolplug.parts.mcp.client.connection import (
     BadAnswer,
     ConnectionFailed,
     CredentialRefused,
+    Extensions,
     McpAnswer,
     Repetition,
     ServerRefused,
+    no_extensions,
 )
 from toolplug.parts.mcp.discovery.offers import MAX_OFFERS, RawOffers
 from toolplug.parts.mcp.sdk.askers import (
@@ -47,10 +49,8 @@ from toolplug.parts.mcp.sdk.askers import (
     with_capabilities_of_call,
 )
 from toolplug.parts.mcp.sdk.extensions.results import (
-    Extensions,
     ServerOfCall,
-    finished,
-    no_extensions,
+    finish_result,
     told_extensions,
 )
 from toolplug.parts.mcp.sdk.messages import BAD_ANSWER, FAILED, UNAUTHORIZED, is_closed
@@ -391,7 +391,7 @@ class SdkConnection:
             server = ServerOfCall(
                 partial(self._ask_server, params), report or no_report, ask, _sending, _of_caller.get()
             )
-            raw = await finished(extension, raw, server)
+            raw = await finish_result(extension, raw, server)
         elif kind != "complete":
             raise required_input(raw)
         content = cast("Sequence[Mapping[str, object]]", raw.get("content", ()))  # the SDK has checked the shape

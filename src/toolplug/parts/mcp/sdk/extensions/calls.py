@@ -71,6 +71,7 @@ async def answer_extensions(ctx: _Context, call_next: CallNext) -> HandlerResult
         return _with_capabilities(await call_next(ctx), offered_extensions(ctx))
     if method in SPEC_CLIENT_METHODS or ctx.request_id is None:
         return await call_next(ctx)
+    # The first that has the method: two extensions of one method are a mistake of their authors.
     for extension in offered_extensions(ctx):
         answer = extension.methods.get(method)
         if answer is not None:
@@ -87,7 +88,7 @@ def _with_capabilities(result: HandlerResult, extensions: Sequence[McpExtension]
 
 
 async def _answer(ctx: _Context, extension: McpExtension, answer: ExtensionMethod) -> HandlerResult:
-    if _declared(ctx, extension) is None:
+    if _find_declared(ctx, extension) is None:
         nothing: dict[str, object] = {}
         needed = {"requiredCapabilities": {"extensions": {extension.name: nothing}}}
         said = f"{ctx.method} is of the extension {extension.name}, which this request does not declare"
@@ -99,7 +100,7 @@ async def _answer(ctx: _Context, extension: McpExtension, answer: ExtensionMetho
         raise _error_of(error) from None
 
 
-def _declared(ctx: _Context, extension: McpExtension) -> Fields | None:
+def _find_declared(ctx: _Context, extension: McpExtension) -> Fields | None:
     """Return what the client says of an extension in this request; None if it does not name it."""
     capabilities = ctx.session.client_capabilities
     found = None if capabilities is None else capabilities.extensions
@@ -126,11 +127,12 @@ async def call_extended(
     """Return what the extensions make of a call, the first one outermost. Raises `MCPError`."""
     answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     host = _HostCall(replace(ctx, request=answered), params, asked)
-    layers = tuple(_Layer(each, _declared(ctx, each)) for each in extensions)
+    layers = tuple(_Layer(each, _find_declared(ctx, each)) for each in extensions)
     try:
         return dict(await layers[0].extension.call_tool(_LayeredCall(host, layers, asked.context, _Asks())))
     except ExtensionRefused as error:
         raise _error_of(error) from None
+    # What an extension lets run on must not send on the stream of a request that is over.
     finally:
         answered.set_result(None)
 
@@ -140,6 +142,7 @@ async def report_progress(ctx: _Context, progress: float, total: float | None, m
     answered = cast("asyncio.Future[None] | None", ctx.request)  # put there by `call_extended`
     if answered is None:
         await ctx.session.report_progress(progress, total, message)
+    # Both are waited for: a notice that nobody takes any longer would hold the call for ever.
     elif not answered.done():
         sending = asyncio.ensure_future(ctx.session.report_progress(progress, total, message))
         await asyncio.wait({sending, answered}, return_when=asyncio.FIRST_COMPLETED)
@@ -162,8 +165,9 @@ class _HostCall:
 
     async def run(self, context: CallContext, asks: _Asks) -> Fields:
         """Run it. What the client has sent with the call, answers or a decision, counts the first time."""
+        # A decision is used once, and so are the answers to a round: a repetition has only what is given to it.
         self._runs += 1
-        params = self._params if self._runs == 1 else _repeated(self._params, asks)
+        params = self._params if self._runs == 1 else _repeat_params(self._params, asks)
         try:
             return _fields_of(await self.asked.run(self._ctx, params, context, asks.during))
         except MCPError as error:
@@ -199,7 +203,7 @@ class _LayeredCall:
         return await rest[0].extension.call_tool(_LayeredCall(self._host, rest, context, asks))
 
 
-def _repeated(params: types.CallToolRequestParams, asks: _Asks) -> types.CallToolRequestParams:
+def _repeat_params(params: types.CallToolRequestParams, asks: _Asks) -> types.CallToolRequestParams:
     """Return the parameters of the same call with these answers. Raises `ExtensionRefused` if they cannot be read."""
     fields = params.model_dump(by_alias=True, mode="json", exclude_none=True)
     fields |= {"inputResponses": dict(asks.responses) or None, "requestState": asks.state}

@@ -18,13 +18,6 @@ from toolplug.parts.mcp.sdk.askers import answers_by_key, required_input
 from toolplug.parts.mcp.sdk.readable_results import readable_call
 from toolplug.providers.offering.mcp_extensions import ExtensionRefused, Fields, McpExtension
 
-Extensions = Callable[[], Sequence[McpExtension]]
-
-
-def no_extensions() -> Sequence[McpExtension]:
-    """Return none: no host has plugins."""
-    return ()
-
 
 def told_extensions(extensions: Sequence[McpExtension], version: str) -> Sequence[McpExtension]:
     """Return those of which a server of this version is told: what completes no result is of no use to it."""
@@ -57,6 +50,7 @@ class ServerOfCall:
     async def request(self, method: str, params: Fields, name: str = "") -> Fields:
         """Send a request with the headers of the caller, and return its result."""
         named = {MCP_NAME_HEADER: encode_header_value(name)} if name else {}
+        # Those of the call as well: a request about a task is made as the caller who has it.
         with self._sending({**self._headers, **named}):
             try:
                 return (await self._send(method, params)).root
@@ -69,7 +63,7 @@ class ServerOfCall:
         return answers_by_key({key: await self._ask(item.text, item.schema) for key, item in questions.items()})
 
 
-async def finished(extension: McpExtension, result: Fields, server: ServerOfCall) -> dict[str, Any]:
+async def finish_result(extension: McpExtension, result: Fields, server: ServerOfCall) -> dict[str, Any]:
     """Return the complete result of `tools/call`. Raises `ServerRefused`, `BadAnswer` and what ends the call."""
     try:
         whole = readable_call(dict(await extension.finish(result, server)))
