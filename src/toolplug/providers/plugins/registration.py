@@ -236,7 +236,8 @@ class PluginManager(pluggy.PluginManager):
                     if McpExtension not in type(extension).__mro__:
                         raise TypeError(f"{type(extension).__name__} is no McpExtension")
                 # The first of a name wins, as with tools.
-                found = {**{each.name: each for each in reversed(own)}, **found}
+                for extension in own:
+                    found.setdefault(extension.name, extension)
             except BaseException as error:  # noqa: BLE001  code of a plugin
                 log_crash("mcp_extensions()", error, plugin.owner, then="it has no extensions")
         return list(found.values())
