@@ -30,6 +30,7 @@ from toolplug.providers.offering.definitions import (
     ToolsetSource,
 )
 from toolplug.providers.offering.foreign_tools import ForeignTool, ForeignTools
+from toolplug.providers.offering.mcp_extensions import McpExtension
 from toolplug.providers.offering.prompts import prompt
 from toolplug.providers.offering.resources import resource
 from toolplug.providers.provider import FunctionProvider
@@ -57,6 +58,7 @@ __all__ = [
     "Host",
     "HostPart",
     "HostedItem",
+    "McpExtension",
     "ModelTools",
     "NeedsApproval",
     "Note",

@@ -27,6 +27,7 @@ HOMES = {
     "Host": "toolplug.host.host",
     "HostPart": "toolplug.providers.host_part",
     "HostedItem": "toolplug.catalog.definition",
+    "McpExtension": "toolplug.providers.offering.mcp_extensions",
     "ModelTools": "toolplug.execution.executor",
     "NeedsApproval": "toolplug.catalog.plan",
     "Note": "toolplug.catalog.definition",

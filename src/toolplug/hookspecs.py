@@ -28,6 +28,7 @@ from toolplug.execution.host_approvals import RevokedGrant, Ticket
 from toolplug.providers.entry import ProviderRecord
 from toolplug.providers.host_part import HostPart
 from toolplug.providers.offering.definitions import ConsolePage, OpenToolsetSource, Prompt, Resource
+from toolplug.providers.offering.mcp_extensions import McpExtension
 from toolplug.providers.plugins.implementations import PROJECT
 from toolplug.providers.site import ProviderContext
 from toolplug.stores.open import StoreOpener
@@ -211,6 +212,16 @@ def grant_revoked(grant: RevokedGrant, site: ProviderContext) -> Awaitable[None]
 @hookspec
 def console_pages(site: ProviderContext) -> Sequence[ConsolePage]:
     """Return the pages that the console shows for this plugin, in order. Called when a visitor opens the console."""
+
+
+@hookspec
+def mcp_extensions(site: ProviderContext) -> Sequence[McpExtension]:
+    """Return extensions of Model Context Protocol, for the clients of this host and for the servers that it calls.
+
+    Asked for each message of a client of 2026-07-28 and each call of a server's tool, so it must be fast: return
+    objects that exist. The first of a name wins. If a plugin raises or returns anything else, that is logged, and it
+    has no extensions.
+    """
 
 
 @hookspec

@@ -78,6 +78,7 @@ def test_every_provider_has_one_state_a_reason_and_a_fix(run: Run, write: Write,
             "redis",
             "rediss",
             "skills",
+            "tasks",
             "toolsets",
             "web_search",
         )

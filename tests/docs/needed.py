@@ -28,7 +28,7 @@ PLUGINS = {
     name: f"toolplug-{name.replace('_', '-')}"
     for name in (
         *("hello", "journal", "guard", "notify", "otel", "web_search", "file_search", "code_interpreter", "code_mode"),
-        *("openapi", "remote", "redis", "postgres", "llm", "langchain", "llama_index", "fastmcp", "skills"),
+        *("openapi", "remote", "redis", "postgres", "llm", "langchain", "llama_index", "fastmcp", "skills", "tasks"),
     )
 }
 """The packages of the types of `providers:`; toolsets comes with toolplug's own examples and console with `server`."""

@@ -48,6 +48,7 @@ NOT_APART = frozenset(
         "describe_tools",
         "grant_revoked",
         "host_part",
+        "mcp_extensions",
         "rank_tools",
         "stores",
         "toolset_sources",

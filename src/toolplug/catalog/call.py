@@ -285,6 +285,13 @@ class Deadline(float):
         return made
 
 
+class TaskDeadline(Deadline):
+    """The deadline of a call that goes on after its client has been answered: the tool's own timeout does not end it.
+
+    No request can make one: a plugin does, within a time that the operator has set.
+    """
+
+
 def no_tools(context: CallContext) -> library_types.ToolExecutor:
     """Raise `LookupError`: no call runs with this context."""
     raise LookupError(

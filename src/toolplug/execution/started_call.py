@@ -7,7 +7,16 @@ from asyncio import get_running_loop
 from collections.abc import Callable
 from time import perf_counter
 
-from toolplug.catalog.call import EMPTY, CallContext, Deadline, ToolCall, ToolResult, ToolStatus, quick_result
+from toolplug.catalog.call import (
+    EMPTY,
+    CallContext,
+    Deadline,
+    TaskDeadline,
+    ToolCall,
+    ToolResult,
+    ToolStatus,
+    quick_result,
+)
 from toolplug.catalog.plan import Plan, Switch
 from toolplug.execution.limits.resolved_limits import DEFAULT_DRAIN_S, limits_of
 from toolplug.execution.results import error_result, outlasted_result, success_result
@@ -22,15 +31,22 @@ def allowed_seconds(plan: Plan, context: CallContext, began: float) -> float:
         return plan.timeout_s
     # Deadlines are loop time and durations `perf_counter`: both are monotonic, but need not have the same zero.
     left = context.deadline - get_running_loop().time()
-    most = plan.timeout_s if plan.longest_s is None else plan.longest_s
+    most = _most_seconds(plan, context.deadline)
     # What has passed since `began` is added, since the result counts from there.
     return max(min(most, left + perf_counter() - began), 0.0)
 
 
 def limit_seconds(plan: Plan, context: CallContext, seconds: float) -> float:
     """Return the limit of a call that had `seconds`: what its caller allowed, not what was left of it on the way."""
-    asked, most = context.deadline, plan.timeout_s if plan.longest_s is None else plan.longest_s
-    return asked.within_s if isinstance(asked, Deadline) and asked.within_s <= most else seconds
+    asked = context.deadline
+    return asked.within_s if isinstance(asked, Deadline) and asked.within_s <= _most_seconds(plan, asked) else seconds
+
+
+def _most_seconds(plan: Plan, asked: float) -> float:
+    # The operator has set it for calls that no request waits for, above what each tool says of itself.
+    if isinstance(asked, TaskDeadline):
+        return asked.within_s
+    return plan.timeout_s if plan.longest_s is None else plan.longest_s
 
 
 def loop_time_of(time: float) -> float:

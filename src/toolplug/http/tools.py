@@ -37,7 +37,7 @@ from toolplug.catalog.call import (
     ToolStatus,
     no_tools,
 )
-from toolplug.catalog.exact_json import Answer
+from toolplug.catalog.exact_json import Answer, dump_json
 from toolplug.catalog.render import Dialect
 from toolplug.catalog.text import is_identity
 from toolplug.catalog.validation.json_size import MAX_NAMES
@@ -137,6 +137,7 @@ VIA = "Toolplug-Via"
 MAX_HOPS = 5
 """The most hosts on the way to this one."""
 
+_PREFER = b"prefer"
 _PRINCIPAL, _VIA = PRINCIPAL.lower().encode(), VIA.lower().encode()
 _MAX_VIA = 1024
 _NOT_PASSED_ON = frozenset({ADMIN, OPERATOR, DELEGATE})
@@ -187,6 +188,9 @@ DELEGATION = Parameter(
     PRINCIPAL, "the caller at a linked host: tenant=NAME&subject=NAME; needs the scope delegate", place="header"
 )
 WAY = Parameter(VIA, "the ids of the hosts that the request came through, separated by commas", place="header")
+PREFER = Parameter(
+    "Prefer", "respond-async: answer at once with a task, where a plugin has tasks; else ignored", place="header"
+)
 CALL_HEADERS = (IDEMPOTENCY_KEY, DELEGATION, WAY)
 _LISTING = (_FORMAT, AGENT, SESSION, _TOOLSETS, TENANT)
 
@@ -304,8 +308,8 @@ def replayed_headers(result: ToolResult) -> Mapping[str, str] | None:
     return _REPLAYED if result.metadata.get(REPLAYED) is True else None
 
 
-@route("POST", "/v1/tool-calls", CALL, "Call a tool; 200 however it ends", CallBody, parameters=CALL_HEADERS)
-@answers(CallAnswer, errors=(404, 409, 422), content_types=JSON_OR_EVENTS)
+@route("POST", "/v1/tool-calls", CALL, "Call a tool; 200 however it ends", CallBody, parameters=(*CALL_HEADERS, PREFER))
+@answers(CallAnswer, others={202: dict[str, object]}, errors=(404, 409, 422), content_types=JSON_OR_EVENTS)
 async def call_tool(request: HostRequest) -> Response:
     """Run one call; it is cancelled when its client hangs up. Raises `HttpProblem` and `AccessError`."""
     key = idempotency_key(request)
@@ -355,7 +359,25 @@ async def run_call(request: HostRequest, asked: AskedCall, key: str | None, resp
     loop = loop_in(via, state["host"].toolsets.sources.host) if via else None
     if loop is not None:
         return (respond or answer_call)(unavailable(call, loop, code="loop"), executor)
+    if respond is None and _PREFER in state["headers"]:
+        accepted = await _accept(state, executor, call, context)
+        if accepted is not None:
+            return accepted
     return await call_response(request, executor, call, context, respond=respond)
+
+
+async def _accept(state: HostState, executor: ToolExecutor, call: ToolCall, context: CallContext) -> Response | None:
+    """Return the record of a call that is answered later, where the request prefers that and a plugin can."""
+    preferences = state["headers"][_PREFER].lower().split(b",")
+    if b"respond-async" not in [each.partition(b";")[0].strip() for each in preferences]:
+        return None
+    # RFC 7240: a preference that nobody can honour is ignored.
+    for extension in state["host"].plugins.mcp_extensions():
+        accepted = await extension.accept_call(executor, call, context)
+        if accepted is not None:
+            headers = {"location": accepted.path, "preference-applied": "respond-async"}
+            return OrjsonResponse(dump_json(accepted.record), 202, headers)
+    return None
 
 
 async def call_response(

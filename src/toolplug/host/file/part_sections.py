@@ -178,6 +178,8 @@ def plugin_parts(kind: ProviderType, taken: TakenByParts | None = None) -> list[
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _SCOPE = re.compile(r"[a-z][a-z0-9_.-]*(:[a-z0-9_.-]+)+")
 _PATH = re.compile(r"(/[a-z0-9_-]+){1,2}")
+_OF_PARTS = frozenset({"/v1/tasks"})
+"""Reserved for the part of a plugin: no provider's route is there."""
 _SEGMENTS = "one or two segments of a-z 0-9 _ -, as /v1/notes"
 
 
@@ -259,7 +261,7 @@ class TakenByParts:
         for path in part.paths:
             if not _PATH.fullmatch(path):
                 raise InvalidDefinition(f"gives the path {path!r}; give {_SEGMENTS}")
-            if is_reserved(path) or path in self._paths:
+            if (is_reserved(path) and path not in _OF_PARTS) or path in self._paths:
                 raise InvalidDefinition(f"gives the path {path!r}, which is one of {self._paths.get(path, 'the host')}")
         for path in part.shared:
             if path not in part.paths:

@@ -25,6 +25,7 @@ from toolplug.execution.plans import CallServices, Policy, ToolRule
 from toolplug.execution.user_auth import UserAuth
 from toolplug.host.file.settings import Scope
 from toolplug.providers.host_part import HostPart
+from toolplug.providers.offering.mcp_extensions import McpExtension
 from toolplug.stores.store import Store
 from toolplug.toolsets.toolset import SharedSource, Source
 
@@ -256,6 +257,7 @@ class ServerServices(NamedTuple):
     * `configuration` returns the configuration of the host as it is now (`toolplug.host.file.configuration`)
     * `coded`: the servers that the host's code describes
     * `serving`: False to list no server unless that is asked for
+    * `extensions` returns those of the protocol that the plugins of the host have now
     """
 
     store: Store
@@ -265,6 +267,7 @@ class ServerServices(NamedTuple):
     configuration: Callable[[], Any]
     coded: Sequence[ConfiguredServer]
     serving: bool
+    extensions: Callable[[], Sequence[McpExtension]] = tuple
 
 
 class EntrySchema(NamedTuple):

@@ -89,7 +89,8 @@ class Parts:
             )
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, services=own))
             await registry.apply(wanted_providers(configuration, {}))
-            needed = ServerServices(store, services, requests, current, coded.servers, serves.servers)
+            extensions = coded.plugins.mcp_extensions
+            needed = ServerServices(store, services, requests, current, coded.servers, serves.servers, extensions)
             servers = await life.enter_async_context(open_servers(configuration.parts, needed))
             host = host_id(await hash_key(store))
             toolsets = ToolsetService(current(), registry, servers, store, services, *coded[:2], requests, host)

@@ -66,17 +66,21 @@ class RoundAnswers(NamedTuple):
 
 
 class InputRounds:
-    """The `Ask` of a client of 2026-07-28: `open` is the round with which its call ends, if a server asks something.
+    """The `Ask` of a client of 2026-07-28: `ending` has the round with which its call ends, if a server asks something.
 
-    `answers` are those that this request brings. They go to the call that has asked, once.
+    `answers` are those that this request brings. They go to the call that has asked, once. `during` asks while the call
+    runs, where an extension of the protocol can.
     """
 
-    def __init__(self, answers: RoundAnswers | None = None) -> None:
-        self.open: Round | None = None
+    def __init__(self, answers: RoundAnswers | None = None, during: Ask | None = None) -> None:
+        self.ending: list[Round] = []
         self._answers = answers
+        self._during = during
 
     async def __call__(self, question: str, schema: Mapping[str, object]) -> UserAnswer:
-        raise CannotAsk(_NO_REQUESTS)
+        if self._during is None:
+            raise CannotAsk(_NO_REQUESTS)
+        return await self._during(question, schema)
 
     def take(self, target: str) -> RoundAnswers | None:
         """Return the answers for this call; None if it has not asked."""
@@ -87,15 +91,27 @@ class InputRounds:
         return answers
 
 
+class _RoundsOfServer(InputRounds):
+    """The rounds of a call, with the name of the server in what is asked while it runs."""
+
+    def __init__(self, rounds: InputRounds, during: Ask) -> None:
+        super().__init__(during=during)
+        self._rounds = rounds
+        self.ending = rounds.ending
+
+    def take(self, target: str) -> RoundAnswers | None:
+        return self._rounds.take(target)
+
+
 def of_server(ask: Ask, ref: ToolRef) -> Ask:
     """Return what asks in the name of the server of this tool."""
-    if isinstance(ask, NobodyToAsk | InputRounds):
+    if isinstance(ask, NobodyToAsk):
         return ask
 
     async def as_server(question: str, schema: Mapping[str, object]) -> UserAnswer:
         return await ask(_name_server(ref, question), schema)
 
-    return as_server
+    return _RoundsOfServer(ask, as_server) if isinstance(ask, InputRounds) else as_server
 
 
 def _name_server(ref: ToolRef, question: str) -> str:
@@ -127,7 +143,7 @@ async def answered_in_rounds(
             await asyncio.sleep(_PAUSE_S)
         elif rounds is not None:
             named = {key: item._replace(text=_name_server(ref, item.text)) for key, item in questions.items()}
-            rounds.open = Round(target, named, state, number)
+            rounds.ending[:] = [Round(target, named, state, number)]
             raise ToolError("its server asks the user first; the client repeats the call", metadata={"code": ASKED})
         answers = {key: await ask(item.text, item.schema) for key, item in questions.items()}
         repetition = Repetition(answers, state)
@@ -141,7 +157,7 @@ def is_round(request_state: str) -> bool:
 def round_of(ask: Ask, result: ToolResult) -> Round | None:
     """Return the round with which a call has ended; None if it has another result."""
     asked = result.status is ToolStatus.TOOL_ERROR and result.metadata.get("code") == ASKED
-    return ask.open if asked and isinstance(ask, InputRounds) else None
+    return ask.ending[0] if asked and isinstance(ask, InputRounds) and ask.ending else None
 
 
 class _StoredRound(TypedDict):

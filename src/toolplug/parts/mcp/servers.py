@@ -81,7 +81,8 @@ class McpServers:
         self._coded = coded
         self._handle = handle
         self._serving = services.serving
-        self._connect = Connections(lambda: (egress_of(self._configuration()), self._configuration().folder)).connect
+        configured = lambda: (egress_of(self._configuration()), self._configuration().folder)  # noqa: E731  later
+        self._connect = Connections(configured, services.extensions).connect
         self._hash_key = b""
         self._servers: dict[ServerName, ServerTools] = {}
         self._handles: dict[ServerName, ServerHandle] = {}

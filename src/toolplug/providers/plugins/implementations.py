@@ -88,6 +88,7 @@ HOOKS: Mapping[str, Hook] = {
     "approval_decided": Hook(("ticket",), "plugin", None),
     "grant_revoked": Hook(("grant",), "plugin", None),
     "console_pages": Hook(asked="plugin"),
+    "mcp_extensions": Hook(asked="plugin"),
     "toolset_sources": Hook(asked="plugin"),
     "check_toolset_address": Hook(("kind", "address"), "read"),
     "stores": Hook(asked="read"),

@@ -25,6 +25,7 @@ from toolplug.execution.call_hooks.call_hooks import CallHooks, Monitor
 from toolplug.execution.call_hooks.isolation import CallHook, FailureCounts, OnFailure, count_nothing
 from toolplug.execution.call_hooks.tracers import OwnedTracer
 from toolplug.providers.offering.definitions import ConsolePage, OpenToolsetSource
+from toolplug.providers.offering.mcp_extensions import McpExtension
 from toolplug.providers.plugins.changes import ChangeFollower
 from toolplug.providers.plugins.implementations import HOOKS, PROJECT, PluginHooks, asking
 from toolplug.providers.site import ProviderContext
@@ -274,6 +275,24 @@ class PluginManager(pluggy.PluginManager):
             except BaseException as error:  # noqa: BLE001  code of a plugin
                 log_crash("console_pages()", error, plugin.owner, then="the console does not show its pages")
         return list(pages.values())
+
+    def mcp_extensions(self) -> list[McpExtension]:
+        """Return the extensions of the protocol that running plugins have, the first of each name."""
+        found: dict[str, McpExtension] = {}
+        for item in self._implementing("mcp_extensions"):
+            plugin = next(each for each in self._running if each.key == item.plugin_name)
+            try:
+                own = list(cast("Iterable[McpExtension]", asking(item.function, "mcp_extensions", plugin.site)()))
+                # Before any of them is taken: half of what a plugin offers is not what it means.
+                for extension in own:
+                    if McpExtension not in type(extension).__mro__:
+                        raise TypeError(f"{type(extension).__name__} is no McpExtension")
+                # The first of a name wins, as with tools.
+                for extension in own:
+                    found.setdefault(extension.name, extension)
+            except BaseException as error:  # noqa: BLE001  code of a plugin
+                log_crash("mcp_extensions()", error, plugin.owner, then="it has no extensions")
+        return list(found.values())
 
     def toolset_sources(self) -> dict[str, OpenToolsetSource]:
         """Return the functions of running plugins that open toolset sources, by kind; one that fails has none."""

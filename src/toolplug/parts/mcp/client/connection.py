@@ -17,6 +17,7 @@ from toolplug.catalog.call import NO_TRACE_CONTEXT, Ask, Report, UserAnswer, ask
 from toolplug.net.egress import Egress
 from toolplug.parts.mcp.client.server_config import Transport
 from toolplug.parts.mcp.discovery.offers import RawOffers
+from toolplug.providers.offering.mcp_extensions import McpExtension
 from toolplug.runtime.threads import in_own_thread
 
 MAX_PAGES = 100
@@ -165,6 +166,15 @@ Connect = Callable[[Transport, OnChange], AbstractAsyncContextManager[ServerConn
 """Opens a connection; entering raises `ConnectionFailed`. Leaving ends the server's process group, within 5 s. Entered
 and left by one task."""
 
+Extensions = Callable[[], Sequence[McpExtension]]
+"""Returns the extensions of the protocol that the plugins of the host have now."""
+
+
+def no_extensions() -> Sequence[McpExtension]:
+    """Return none: no host has plugins."""
+    return ()
+
+
 MISSING = "MCP needs the extra: pip install 'toolplug[mcp]'"
 
 _SDK = "mcp"
@@ -175,11 +185,12 @@ class Connections:
     """Opens connections to servers, with `connect`.
 
     `configured` returns the addresses that are allowed now, which can change while a host runs, and the working
-    directory of commands.
+    directory of commands; `extensions` those of the protocol that servers are told of.
     """
 
-    def __init__(self, configured: Callable[[], tuple[Egress, Path]]) -> None:
+    def __init__(self, configured: Callable[[], tuple[Egress, Path]], extensions: Extensions = no_extensions) -> None:
         self._configured = configured
+        self._extensions = extensions
         self._connector: tuple[Egress, Connect] | None = None
 
     @asynccontextmanager
@@ -197,7 +208,7 @@ class Connections:
             except ModuleNotFoundError:
                 raise ConnectionFailed(MISSING) from None
             # A module that is imported by name has no types.
-            self._connector = egress, cast("Connect", client.connector(egress, folder))
+            self._connector = egress, cast("Connect", client.connector(egress, folder, extensions=self._extensions))
         return self._connector[1]
 
 

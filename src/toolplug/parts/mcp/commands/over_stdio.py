@@ -66,4 +66,5 @@ def _operator(host: Host, clients: Serving, agent: str | None) -> McpCaller:
         offering=offering,
         subscriptions=subscriptions,
         url=host.settings.http.public_url or "",
+        extensions=host.plugins.mcp_extensions,
     )

@@ -108,6 +108,7 @@ async def caller_of(request: HostRequest, known: Handshake | None = None) -> Mcp
         offered=remember_offering,
         subscriptions=subscriptions,
         found=None if known is None else known.found,
+        extensions=state["host"].plugins.mcp_extensions,
     )
 
 

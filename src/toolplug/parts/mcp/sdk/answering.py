@@ -14,6 +14,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from typing import Any, TextIO, cast
 
@@ -41,15 +42,24 @@ from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data, progr
 from mcp.shared.transport_context import TransportContext
 from mcp_types import REQUEST_TIMEOUT
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
-from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
+from toolplug.catalog.call import Ask, CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.definition import CALL_TOOL, SEARCH_TOOLS
 from toolplug.catalog.exact_json import as_object, load_json
 from toolplug.catalog.trace_context import TRACEPARENT, TRACESTATE, trace_context
 from toolplug.errors import InvalidJson, ToolplugError
-from toolplug.parts.mcp.content import APPROVAL, Block, RisingProgress, content_of, page
+from toolplug.parts.mcp.content import APPROVAL, RisingProgress, content_of, page
 from toolplug.parts.mcp.sdk.elicitation import asking, call_with_approval
+from toolplug.parts.mcp.sdk.extensions.calls import (
+    UNKNOWN_TIMEOUT_S,
+    RunTool,
+    answer_extensions,
+    call_extended,
+    name_mismatch,
+    offered_extensions,
+    report_progress,
+)
 from toolplug.parts.mcp.sdk.line_streams import ExactLines, LineAnswers, own_stdin
 from toolplug.parts.mcp.sdk.offering_handlers import (
     add_offering_handlers,
@@ -92,7 +102,6 @@ _OK = 200
 _HTTP = TransportContext(kind="streamable-http", can_send_request=False)
 
 _Context = ServerRequestContext[McpCaller, Any]
-_block: TypeAdapter[types.ContentBlock] = TypeAdapter(types.ContentBlock)
 
 
 class SdkServerEndpoint:
@@ -179,8 +188,10 @@ class SdkServerEndpoint:
         questions: Questions | None = None,
     ) -> Reply:
         """Answer a request of an initialized or stateless client."""
-        if headers and (mismatch := _mismatch(message, caller, headers)) is not None:
-            return _reject(mismatch, message.id)
+        if headers:
+            mismatch = _mismatch(message, caller, headers) or name_mismatch(message, caller, dict(_texts(headers)))
+            if mismatch is not None:
+                return _reject(mismatch, message.id)
         connection = Connection.from_envelope(client.version, client.info, client.capabilities)
         reply, _ = await self._answer(message, connection, caller, _Channel(message, notify, questions))
         # Clients of the older era take any status but 200 for a broken transport, and do not read the error.
@@ -311,7 +322,8 @@ def _server(as_value: Callable[[bytes], object], caller: McpCaller | None = None
         on_call_tool=_call_tool,
         on_subscriptions_listen=_listen,
     )
-    server.middleware[:] = [pages] if caller is None else [without_details, pages]
+    own = [answer_extensions, pages]
+    server.middleware[:] = own if caller is None else [without_details, *own]
     add_offering_handlers(server, hint)
     add_subscription_handlers(server)
     return server
@@ -348,22 +360,41 @@ async def _list_tools(ctx: _Context, params: types.PaginatedRequestParams | None
 async def _call_tool(
     ctx: _Context, params: types.CallToolRequestParams
 ) -> types.CallToolResult | types.InputRequiredResult:
-    """Run one call. Each failure except an unknown tool is a result that the model can read."""
+    """Run one call, with the extensions that the client can have. Each failure but an unknown tool is a result."""
     executor, context = ctx.lifespan_context.executor, ctx.lifespan_context.context
-    call = ToolCall(str(ctx.request_id), params.name, params.arguments or {})
     meta = as_object((ctx.params or {}).get("_meta"))
     if isinstance(approval := meta.get(APPROVAL), str):
         context = context._replace(approval=approval)
     if passed := trace_context(meta.get(TRACEPARENT), meta.get(TRACESTATE)):
         context = context._replace(trace_context=passed)
-    context = context._replace(ask=await asking(ctx, params, context))
+    call = ToolCall(str(ctx.request_id), params.name, params.arguments or {})
+    extensions = offered_extensions(ctx)
+    if not extensions:
+        return cast("types.CallToolResult", await _run_tool(ctx, params, context))  # or its wire form: the SDK takes it
+    known = executor.catalog.find(params.name)
+    timeout_s = UNKNOWN_TIMEOUT_S if known is None else known.plan.timeout_s
+    answer = await call_extended(ctx, params, RunTool(call, context, timeout_s, _run_tool), extensions)
+    return cast("types.CallToolResult", answer)
+
+
+async def _run_tool(
+    ctx: _Context, params: types.CallToolRequestParams, context: CallContext, during: Ask | None = None
+) -> HandlerResult:
+    executor = ctx.lifespan_context.executor
+    call = ToolCall(str(ctx.request_id), params.name, params.arguments or {})
+    context = context._replace(ask=await asking(ctx, params, context, during))
     wants_progress = progress_token_from_params(ctx.params) is not None
 
     async def execute(context: CallContext) -> ToolResult:
         if not wants_progress:
             return await executor.execute(call, context)
-        progress = RisingProgress(ctx.session.report_progress)
-        heard = context._replace(report=progress.report)
+        progress = RisingProgress(partial(report_progress, ctx))
+
+        def report(done: float, total: float | None = None, message: str | None = None) -> None:
+            progress.report(done, total, message)
+            context.report(done, total, message)
+
+        heard = context._replace(report=report)
         return await progress.during(lambda: executor.execute(call, heard))
 
     result = await call_with_approval(ctx, params, context, execute)
@@ -373,8 +404,7 @@ async def _call_tool(
         raise MCPError(INVALID_PARAMS, result.output)
     await _remember(ctx, params.name, result)
     tool = executor.catalog.find(params.name)
-    answer = content_of(result, _is_block, None if tool is None else tool.definition.output_schema)
-    return cast("types.CallToolResult", answer)  # its wire form, which the SDK takes as well
+    return content_of(result, is_block, None if tool is None else tool.definition.output_schema)
 
 
 async def _remember(ctx: _Context, name: str, result: ToolResult) -> None:
@@ -422,14 +452,6 @@ def _mismatch(message: Message, caller: McpCaller, headers: Headers) -> InboundL
 def _texts(headers: Headers) -> list[tuple[str, str]]:
     """Return the values without surrounding blanks, which are not part of a field value (RFC 9110, 5.5)."""
     return [(name.decode("latin-1"), value.decode("latin-1").strip(" \t")) for name, value in headers]
-
-
-def _is_block(part: Block) -> bool:
-    try:
-        _block.validate_python(part, by_name=False)
-    except ValidationError:
-        return False
-    return True
 
 
 def _meta_of(message: Message) -> Mapping[str, object]:

@@ -38,7 +38,7 @@ MAX_QUESTIONS = 8
 """Of one round."""
 
 CAN_ASK = "toolplug/can-ask"
-"""In the `_meta` of a call of 2026-07-28 on its way to `with_capability_of_call`: its caller's user can be asked."""
+"""In the `_meta` of a call of 2026-07-28 on its way to `with_capabilities_of_call`: its caller's user can be asked."""
 
 _params: TypeAdapter[types.ElicitRequestParams] = TypeAdapter(types.ElicitRequestParams)
 
@@ -48,16 +48,20 @@ def offering_forms(params: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**params, "capabilities": {**params.get("capabilities", {}), "elicitation": {"form": {}}}}
 
 
-def with_capability_of_call(params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the parameters of `tools/call`; if its user can be asked, with the capability to ask by forms."""
+EXTENSIONS = "toolplug/extensions"
+"""There as well: the extensions of which its server is told, by name."""
+
+
+def with_capabilities_of_call(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the parameters of a request; if its user can be asked, with the capability to ask by forms."""
     meta = as_object(params.get("_meta"))
-    if CAN_ASK not in meta:
+    added: dict[str, object] = {"elicitation": {"form": {}}} if CAN_ASK in meta else {}
+    if EXTENSIONS in meta:
+        added["extensions"] = meta[EXTENSIONS]
+    if not added:
         return params
-    capabilities: dict[str, object] = {
-        **as_object(meta.get(types.CLIENT_CAPABILITIES_META_KEY)),
-        "elicitation": {"form": {}},
-    }
-    kept = {key: value for key, value in meta.items() if key != CAN_ASK}
+    capabilities = {**as_object(meta.get(types.CLIENT_CAPABILITIES_META_KEY)), **added}
+    kept = {key: value for key, value in meta.items() if key not in (CAN_ASK, EXTENSIONS)}
     return {**params, "_meta": {**kept, types.CLIENT_CAPABILITIES_META_KEY: capabilities}}
 
 
@@ -67,6 +71,14 @@ def repeated_fields(repetition: Repetition | None) -> dict[str, Any]:
         return {}
     responses = {key: _result_of(answer) for key, answer in repetition.answers.items()}
     return {"input_responses": responses or None, "request_state": repetition.state}
+
+
+def answers_by_key(answers: Mapping[str, UserAnswer]) -> dict[str, object]:
+    """Return answers in the protocol's form."""
+    return {
+        key: _result_of(answer).model_dump(by_alias=True, mode="json", exclude_none=True)
+        for key, answer in answers.items()
+    }
 
 
 def _result_of(answer: UserAnswer) -> types.ElicitResult:

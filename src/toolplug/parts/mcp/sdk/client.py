@@ -10,7 +10,6 @@ import logging
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from http import HTTPStatus
 from importlib.metadata import version
 from pathlib import Path
 from time import monotonic
@@ -45,8 +44,10 @@ from toolplug.parts.mcp.client.connection import (
     Connect,
     ConnectionFailed,
     CredentialRefused,
+    Extensions,
     OnChange,
     ServerConnection,
+    no_extensions,
 )
 from toolplug.parts.mcp.client.connection_strategies import Restarts
 from toolplug.parts.mcp.client.server_config import ClientCredentials, Command, Endpoint, Transport
@@ -55,50 +56,10 @@ from toolplug.parts.mcp.sdk.connection import RawListing, SdkConnection
 from toolplug.parts.mcp.sdk.fault_isolation import FaultIsolatingTransport
 from toolplug.parts.mcp.sdk.line_streams import MessagesIn, MessagesOut, Waiting
 from toolplug.parts.mcp.sdk.messages import FAILED, UNAUTHORIZED, is_closed
-from toolplug.parts.mcp.sdk.oauth import ServerToken
+from toolplug.parts.mcp.sdk.oauth import Authorized, ServerToken
 from toolplug.parts.mcp.sdk.resource_updates import ResourceUpdates
 from toolplug.runtime.tasks import OpeningFailed, OwnedTask
 from toolplug.runtime.threads import in_own_thread
-
-
-class Authorized(httpx2.AsyncBaseTransport):
-    """Sends requests with a token through `transport`, including those to the authorization server for the token."""
-
-    def __init__(self, transport: httpx2.AsyncBaseTransport, token: ServerToken) -> None:
-        self._token = token
-        self._transport = transport
-        # The same transport for the authorization server: its address is checked like that of the server itself.
-        self._client = httpx2.AsyncClient(transport=transport, trust_env=False)
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request, again with a new token if it is refused. Raises `transport`'s errors and `OAuthFlowError`."""
-        used = await self._token.current(self._send)
-        response = await self._sign(request, used)
-        if response.status_code != HTTPStatus.UNAUTHORIZED and not _wants_scope(response):
-            return response
-        # Read before it is closed: the connection can then be used again.
-        await response.aread()
-        await response.aclose()
-        return await self._sign(request, await self._token.after(used, request, response, self._send))
-
-    async def aclose(self) -> None:
-        """Close `transport`."""
-        await self._client.aclose()
-
-    async def _sign(self, request: httpx2.Request, token: str | None) -> httpx2.Response:
-        if token is not None:
-            request.headers["Authorization"] = f"Bearer {token}"
-        return await self._transport.handle_async_request(request)
-
-    async def _send(self, request: httpx2.Request) -> httpx2.Response:
-        # A redirect would carry the credentials of the client to another host.
-        return await self._client.send(request, follow_redirects=False)
-
-
-def _wants_scope(response: httpx2.Response) -> bool:
-    challenge = response.headers.get("www-authenticate", "")
-    return response.status_code == HTTPStatus.FORBIDDEN and "insufficient_scope" in challenge
-
 
 _WRITE_S = 30.0
 
@@ -305,10 +266,18 @@ class ConnectionTask:
     """
 
     def __init__(
-        self, opening: Open, on_change: OnChange, *, probes: Sequence[bool], secrets: Sequence[str], news: bool = True
+        self,
+        opening: Open,
+        on_change: OnChange,
+        *,
+        probes: Sequence[bool],
+        secrets: Sequence[str],
+        news: bool = True,
+        extensions: Extensions = no_extensions,
     ) -> None:
         self._opening = opening
         self._news = news
+        self._extensions = extensions
         self._on_change = on_change
         self._probes = probes
         self._secrets = secrets
@@ -365,7 +334,7 @@ class ConnectionTask:
         if not self._running:
             owned.ended.set()
         updates = self._updates = ResourceUpdates(session)
-        owned.hand_out(SdkConnection(session, listing, owned.ended, why, self._announces, updates))
+        owned.hand_out(SdkConnection(session, listing, owned.ended, why, self._announces, updates, self._extensions))
         following = follow_news(session, self._on_change, self._announces) if self._news else asyncio.sleep(0)
         news = asyncio.create_task(following, name="toolplug-mcp-news")
         try:
@@ -415,16 +384,19 @@ def _words(error: BaseException) -> str:
     return type(error).__name__
 
 
-def connector(egress: Egress, folder: Path, resolve: Resolve = resolve_host) -> Connect:
+def connector(
+    egress: Egress, folder: Path, resolve: Resolve = resolve_host, extensions: Extensions = no_extensions
+) -> Connect:
     """Return the function that connects to servers: `folder` is the default working directory, `egress` checks URLs."""
-    return _Connector(egress, folder, resolve).connect
+    return _Connector(egress, folder, resolve, extensions).connect
 
 
 class _Connector:
     """Connects to servers and caches their OAuth tokens in memory."""
 
-    def __init__(self, egress: Egress, folder: Path, resolve: Resolve) -> None:
+    def __init__(self, egress: Egress, folder: Path, resolve: Resolve, extensions: Extensions) -> None:
         self._egress = egress
+        self._extensions = extensions
         self._folder = folder
         self._resolve = resolve
         self._tokens: dict[tuple[str, ClientCredentials], ServerToken] = {}
@@ -439,6 +411,7 @@ class _Connector:
                 on_change,
                 probes=(True, False),
                 secrets=secrets_of(transport),
+                extensions=self._extensions,
             )
         else:
             life = ConnectionTask(
@@ -447,6 +420,7 @@ class _Connector:
                 probes=(True,),
                 secrets=_secrets(transport),
                 news=not transport.of_user,
+                extensions=self._extensions,
             )
         try:
             yield await life.wait_open()

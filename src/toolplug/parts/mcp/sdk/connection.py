@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import anyio
@@ -20,7 +21,7 @@ from mcp_types import HEADER_MISMATCH
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel, TypeAdapter, ValidationError
 
-from toolplug.catalog.call import NO_TRACE_CONTEXT, Ask, CannotAsk, NobodyToAsk, Report, ask_nobody
+from toolplug.catalog.call import NO_TRACE_CONTEXT, Ask, CannotAsk, NobodyToAsk, Report, ask_nobody, no_report
 from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.text import clean_text, in_one_line
 from toolplug.catalog.trace_context import TRACEPARENT, TRACESTATE
@@ -31,22 +32,31 @@ from toolplug.parts.mcp.client.connection import (
     BadAnswer,
     ConnectionFailed,
     CredentialRefused,
+    Extensions,
     McpAnswer,
     Repetition,
     ServerRefused,
+    no_extensions,
 )
 from toolplug.parts.mcp.discovery.offers import MAX_OFFERS, RawOffers
 from toolplug.parts.mcp.sdk.askers import (
     CAN_ASK,
+    EXTENSIONS,
     Askers,
     offering_forms,
     repeated_fields,
     required_input,
-    with_capability_of_call,
+    with_capabilities_of_call,
+)
+from toolplug.parts.mcp.sdk.extensions.results import (
+    ServerOfCall,
+    finish_result,
+    told_extensions,
 )
 from toolplug.parts.mcp.sdk.messages import BAD_ANSWER, FAILED, UNAUTHORIZED, is_closed
 from toolplug.parts.mcp.sdk.readable_results import READABLE
 from toolplug.parts.mcp.sdk.resource_updates import ResourceUpdates
+from toolplug.providers.offering.mcp_extensions import McpExtension
 
 # Lists as the server sent them: the SDK would lose a whole page to one entry that it finds malformed.
 #
@@ -106,8 +116,9 @@ class RawListing(Dispatcher[TransportContext]):
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
         """Send a request as the dispatcher does; the session gets a page of tools in the form of `take_page`."""
+        if params is not None:
+            params = with_capabilities_of_call(params)
         if method == _CALL and params is not None:
-            params = with_capability_of_call(params)
             opts = _with_headers(opts, _trace_headers(params.get("_meta") or {}))
         elif method == _INITIALIZE and params is not None:
             params = offering_forms(params)
@@ -201,7 +212,8 @@ class _Raw(RootModel[dict[str, object]]):
 class SdkConnection:
     """An open connection; `lost` is set when it has ended, and `why` returns the reason.
 
-    `announces` is done once it is known whether the server announces changes; `updates` follows resources.
+    `announces` is done once it is known whether the server announces changes; `updates` follows resources;
+    `extensions` are those that the server is told of.
     """
 
     def __init__(
@@ -212,8 +224,10 @@ class SdkConnection:
         why: Callable[[], Awaitable[str]],
         announces: asyncio.Future[bool],
         updates: ResourceUpdates,
+        extensions: Extensions = no_extensions,
     ) -> None:
         self._session = session
+        self._extensions = extensions
         self._updates = updates
         self._pages = listing
         self._lost = lost
@@ -347,6 +361,9 @@ class SdkConnection:
         meta: dict[str, object] = dict(trace_context)
         if self.version in MODERN_PROTOCOL_VERSIONS and not isinstance(ask, NobodyToAsk):
             meta[CAN_ASK] = True
+        extensions = told_extensions(self._extensions(), self.version)
+        if extensions:
+            meta[EXTENSIONS] = {each.name: dict(each.capabilities) for each in extensions}
         params = types.CallToolRequestParams(
             name=name,
             arguments=dict(arguments),
@@ -355,25 +372,43 @@ class SdkConnection:
         )
         with self._pages.askers.running(ask), _sending(headers):
             try:
-                return await self._call(params, report)
+                return await self._call(params, report, ask, extensions)
             except ServerRefused as refused:
                 if refused.code != HEADER_MISMATCH or self.version not in MODERN_PROTOCOL_VERSIONS:
                     raise
             # The session learns from it which arguments belong into headers.
             await self.tools()
-            return await self._call(params, report)
+            return await self._call(params, report, ask, extensions)
 
-    async def _call(self, params: types.CallToolRequestParams, report: Report | None) -> McpAnswer:
+    async def _call(
+        self, params: types.CallToolRequestParams, report: Report | None, ask: Ask, extensions: Sequence[McpExtension]
+    ) -> McpAnswer:
         request = types.CallToolRequest(params=params)
         on_progress = None if report is None else _progress_callback(report)
         try:
             raw = (await self._session.send_request(request, _Raw, progress_callback=on_progress)).root
         except (MCPError, ValidationError) as error:
             raise await self._failure(error) from None
-        if raw.get("resultType", "complete") != "complete":
+        kind = raw.get("resultType", "complete")
+        extension = next((each for each in extensions if kind in each.result_types), None)
+        if extension is not None:
+            server = ServerOfCall(
+                partial(self._ask_server, params), report or no_report, ask, _sending, _of_caller.get()
+            )
+            raw = await finish_result(extension, raw, server)
+        elif kind != "complete":
             raise required_input(raw)
         content = cast("Sequence[Mapping[str, object]]", raw.get("content", ()))  # the SDK has checked the shape
         return McpAnswer(content, raw.get("structuredContent"), raw.get("isError") is True, as_object(raw.get("_meta")))
+
+    async def _ask_server(self, call: types.CallToolRequestParams, method: str, params: Mapping[str, object]) -> _Raw:
+        """Send a request of an extension, with the capabilities of the call. Raises as `_failure` returns."""
+        meta = {} if call.meta is None else dict(call.meta)
+        whole = {**params, "_meta": {key: meta[key] for key in (CAN_ASK, EXTENSIONS) if key in meta}}
+        try:
+            return await self._session.send_request(types.Request[Any, Any](method=method, params=whole), _Raw)
+        except (MCPError, ValidationError) as error:
+            raise await self._failure(error) from None
 
     async def _page(self, cursor: str | None) -> RawPage:
         params = None if cursor is None else types.PaginatedRequestParams(cursor=cursor)

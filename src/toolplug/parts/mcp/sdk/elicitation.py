@@ -141,16 +141,21 @@ def _ask_to_sign_in(
 
 
 async def asking(
-    ctx: ServerRequestContext[McpCaller, Any], params: types.CallToolRequestParams, context: CallContext
+    ctx: ServerRequestContext[McpCaller, Any],
+    params: types.CallToolRequestParams,
+    context: CallContext,
+    during: Ask | None = None,
 ) -> Ask:
     """Return what asks the client's user during the call of this request.
+
+    `during` is what an extension asks with while a call of 2026-07-28 runs.
 
     Raises `MCPError` for a call that is repeated with answers to questions that were not asked for it.
     """
     if not _can_ask(ctx):
         return NobodyToAsk("the caller's client does not offer elicitation of forms, or reads no stream of events")
     if ctx.session.protocol_version in MODERN_PROTOCOL_VERSIONS:
-        return await _rounds(ctx, params, context)
+        return await _rounds(ctx, params, context, during)
 
     async def ask(question: str, schema: Mapping[str, object]) -> UserAnswer:
         params = types.ElicitRequestFormParams(message=question, requested_schema=dict(schema))
@@ -163,15 +168,20 @@ async def asking(
 
 
 async def _rounds(
-    ctx: ServerRequestContext[McpCaller, Any], params: types.CallToolRequestParams, context: CallContext
+    ctx: ServerRequestContext[McpCaller, Any],
+    params: types.CallToolRequestParams,
+    context: CallContext,
+    during: Ask | None,
 ) -> Ask:
     """Return what ends the call with questions, and has the answers to those with which it has ended before."""
     state = params.request_state
     if context.approval is not None or (state is not None and not is_round(state)):
+        if during is not None:
+            return during
         reason = "the call needs an approval, which is used by one request of a client of 2026-07-28"
         return NobodyToAsk(reason, approves=True)
     if state is None:
-        return InputRounds()
+        return InputRounds(during=during)
     responses = params.input_responses or {}
     given = [_user_answer(responses.get(_key_of(number))) for number in range(MAX_QUESTIONS)]
     try:
@@ -183,7 +193,7 @@ async def _rounds(
         raise MCPError(types.INTERNAL_ERROR, "the store of the host cannot answer; call the tool again") from None
     if answers is None:
         raise MCPError(types.INVALID_PARAMS, _UNKNOWN_STATE)
-    return InputRounds(answers)
+    return InputRounds(answers, during)
 
 
 async def _with_questions(

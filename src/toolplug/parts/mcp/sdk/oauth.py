@@ -10,6 +10,7 @@ import asyncio
 import logging
 import warnings
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from time import monotonic
 
 import httpx2
@@ -164,3 +165,42 @@ class ServerToken:
 
     def _is_over(self, at: float | None) -> bool:
         return at is not None and self._clock() >= at
+
+
+class Authorized(httpx2.AsyncBaseTransport):
+    """Sends requests with a token through `transport`, including those to the authorization server for the token."""
+
+    def __init__(self, transport: httpx2.AsyncBaseTransport, token: ServerToken) -> None:
+        self._token = token
+        self._transport = transport
+        # The same transport for the authorization server: its address is checked like that of the server itself.
+        self._client = httpx2.AsyncClient(transport=transport, trust_env=False)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request, again with a new token if it is refused. Raises `transport`'s errors and `OAuthFlowError`."""
+        used = await self._token.current(self._send)
+        response = await self._sign(request, used)
+        if response.status_code != HTTPStatus.UNAUTHORIZED and not _wants_scope(response):
+            return response
+        # Read before it is closed: the connection can then be used again.
+        await response.aread()
+        await response.aclose()
+        return await self._sign(request, await self._token.after(used, request, response, self._send))
+
+    async def aclose(self) -> None:
+        """Close `transport`."""
+        await self._client.aclose()
+
+    async def _sign(self, request: httpx2.Request, token: str | None) -> httpx2.Response:
+        if token is not None:
+            request.headers["Authorization"] = f"Bearer {token}"
+        return await self._transport.handle_async_request(request)
+
+    async def _send(self, request: httpx2.Request) -> httpx2.Response:
+        # A redirect would carry the credentials of the client to another host.
+        return await self._client.send(request, follow_redirects=False)
+
+
+def _wants_scope(response: httpx2.Response) -> bool:
+    challenge = response.headers.get("www-authenticate", "")
+    return response.status_code == HTTPStatus.FORBIDDEN and "insufficient_scope" in challenge

@@ -42,6 +42,15 @@ _contents: TypeAdapter[object] = TypeAdapter(types.TextResourceContents | types.
 Json = dict[str, Any]
 
 
+def is_block(part: Mapping[str, object]) -> bool:
+    """Return whether a part of a result is a content block; others become text."""
+    try:
+        _block.validate_python(part, by_name=False)
+    except ValidationError:
+        return False
+    return True
+
+
 def readable_call(result: Json) -> Json:
     """Return the result of `tools/call` with content that every client can read. Raises `MCPError`."""
     whole = _without_odd_meta(result)

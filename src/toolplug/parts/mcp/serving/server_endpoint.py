@@ -21,6 +21,7 @@ from toolplug.execution.host_approvals import HostApprovals
 from toolplug.parts.mcp.client.connection import import_with_sdk
 from toolplug.parts.mcp.offering.resource_subscriptions import ResourceSubscriptions
 from toolplug.parts.mcp.serving.list_changed import Watch
+from toolplug.providers.offering.mcp_extensions import McpExtension
 from toolplug.search.tools import FoundTools
 from toolplug.stores.store import Store
 
@@ -52,6 +53,7 @@ class McpCaller(NamedTuple):
     resources; `offered` is called with each that it has received a page of. `subscriptions` are the resources that it
     follows; None before it can follow any. `found` are the deferred tools that the searches of a client of the older
     era have found, None without a conversation. `url` is that of the host for browsers, empty if it is not known.
+    `extensions` returns those that the host has now.
     """
 
     executor: ToolExecutor
@@ -67,6 +69,7 @@ class McpCaller(NamedTuple):
     found: FoundTools | None = None
     scope: str = ""
     url: str = ""
+    extensions: Callable[[], Sequence[McpExtension]] = tuple
 
     @property
     def list_ttl_ms(self) -> int:

@@ -1,0 +1,51 @@
+"""The part of the host that runs tasks: the section `tasks` of the file, and `/v1/tasks`."""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from toolplug import HostPart, PartServices, RunningPart, Ticket
+from toolplug.parts.mcp.client.connection import import_with_sdk
+from toolplug.runtime.threads import in_own_thread
+from toolplug_tasks.settings import TaskSettings
+
+
+class TasksPart(RunningPart[TaskSettings]):
+    """The tasks of a host, and the extension of the protocol over them."""
+
+    def __init__(self, services: PartServices, settings: TaskSettings, code: ModuleType) -> None:
+        self._settings = settings
+        self.tasks: Any = code.RunningTasks(services, lambda: self._settings)
+        self.extension: Any = code.TasksExtension(self.tasks)
+
+    def configure(self, settings: TaskSettings | None) -> None:
+        """Use other settings, for calls that begin from now on."""
+        self._settings = settings or self._settings
+
+    def tell_decision(self, ticket: Ticket) -> None:
+        """Let the tasks go on that wait for this decision."""
+        self.tasks.decisions.tell(ticket)
+
+    async def aclose(self) -> None:
+        """End the tasks of this process."""
+        await self.extension.aclose()
+        await self.tasks.aclose()
+
+
+async def _open(services: PartServices, settings: TaskSettings) -> TasksPart:
+    # The SDK of the protocol, a second at the first time.
+    code = await in_own_thread(partial(import_with_sdk, "toolplug_tasks.extension"))
+    return TasksPart(services, settings, code)
+
+
+PART = HostPart(
+    name="tasks",
+    settings=TaskSettings,
+    open=_open,
+    routes=lambda: import_module("toolplug_tasks.routes").ROUTES,
+    paths=("/v1/tasks",),
+    address="/v1/tasks",
+)

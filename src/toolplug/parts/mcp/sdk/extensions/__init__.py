@@ -1,0 +1,1 @@
+"""Extensions of the protocol that plugins have: for clients, and for servers."""

@@ -1,0 +1,138 @@
+"""Extensions of Model Context Protocol, as a plugin describes them: for our clients, and for the servers that we call.
+
+    client ── tools/call ──▶ `McpExtension.call_tool` ──▶ the host's own answer
+           ── a method ────▶ `McpExtension.methods`
+    host ──── tools/call ──▶ server; a result of one of `result_types` ──▶ `McpExtension.finish`
+
+An extension is offered to, and asked of, peers of 2026-07-28 and later: earlier ones have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
+
+from toolplug import library_types
+from toolplug.catalog.call import EMPTY, Ask, CallContext, Principal, Report, ToolCall
+
+Fields = Mapping[str, object]
+"""A JSON object as the protocol has it."""
+
+
+class ExtensionRefused(Exception):
+    """The answer to a request is this error of JSON-RPC; `data` is sent with it."""
+
+    def __init__(self, code: int, message: str, data: Fields = EMPTY) -> None:
+        self.code = code
+        self.data = data
+        super().__init__(message)
+
+
+class ExtensionRequest(NamedTuple):
+    """A request for a method of an extension, of a client that has declared the extension."""
+
+    params: Fields
+    principal: Principal
+
+
+ExtensionMethod = Callable[[ExtensionRequest], Awaitable[Fields]]
+"""Returns the result; raises `ExtensionRefused`."""
+
+
+class AcceptedCall(NamedTuple):
+    """A call that is answered later: its record as JSON, and the path where the record is."""
+
+    record: Fields
+    path: str
+
+
+class ExtendedCall(Protocol):
+    """One `tools/call` of a client, before it runs.
+
+    `declared` is what the client says of the extension, None if it does not name it; `timeout_s` are the seconds that
+    the tool has by itself.
+    """
+
+    call: ToolCall
+    context: CallContext
+    declared: Fields | None
+    timeout_s: float
+
+    async def run(
+        self, context: CallContext, *, during: Ask | None = None, responses: Fields = EMPTY, state: str | None = None
+    ) -> Fields:
+        """Run the call with this context, and return the result of `tools/call`, perhaps one that asks something.
+
+        `during` asks the user while the call runs, if its client can be asked at all. `responses` and `state` repeat a
+        call that has asked. It may go on after `call_tool` has returned. Raises `ExtensionRefused`.
+        """
+        ...
+
+
+class ExtensionServer(Protocol):
+    """The server whose call has ended with a result of the extension, for the length of that call."""
+
+    report: Report
+
+    async def request(self, method: str, params: Fields, name: str = "") -> Fields:
+        """Send a request and return its result. `name` is what the header `Mcp-Name` says.
+
+        Raises `ExtensionRefused`, and what ends the call.
+        """
+        ...
+
+    async def ask(self, requests: Fields) -> Fields:
+        """Return the answers of the caller's user to the server's `inputRequests`. Raises `CannotAsk`."""
+        ...
+
+
+class McpExtension:
+    """An extension of Model Context Protocol; a subclass has a `name` and overrides what it needs.
+
+    * `name`: the identifier, such as `com.example/receipts`
+    * `since`: the version of the protocol from which on it is offered
+    * `capabilities`: what is said of it to clients and servers that can have it
+    * `methods`: further methods for clients that have declared it
+    * `name_params`: by method, the parameter that the header `Mcp-Name` repeats over HTTP
+    * `result_types`: what `resultType` says of results that `finish` completes; servers are told of the extension only
+      if there are any
+
+    ```python
+    from toolplug import FunctionProvider, McpExtension
+
+    class Receipts(McpExtension):
+        name = "com.example/receipts"
+
+        async def call_tool(self, call):
+            result = await call.run(call.context)
+            return result if call.declared is None else {**result, "_meta": {self.name: call.call.id}}
+
+    class Shop(FunctionProvider):
+        receipts = Receipts()
+
+        def mcp_extensions(self):
+            return [self.receipts]
+    ```
+    """
+
+    name: str
+    since: str = "2026-07-28"
+    capabilities: Fields = EMPTY
+    methods: Mapping[str, ExtensionMethod] = MappingProxyType({})
+    name_params: Mapping[str, str] = MappingProxyType({})
+    result_types: frozenset[str] = frozenset()
+
+    async def call_tool(self, call: ExtendedCall) -> Fields:
+        """Return the result of a client's call, by default that of the host. Raises `ExtensionRefused`."""
+        return await call.run(call.context)
+
+    async def accept_call(
+        self, executor: library_types.ToolExecutor, call: ToolCall, context: CallContext
+    ) -> AcceptedCall | None:
+        """Begin a call of `POST /v1/tool-calls` with `Prefer: respond-async`; None to leave it. Raises `ApiError`."""
+        return None
+
+    async def finish(self, result: Fields, server: ExtensionServer) -> Fields:
+        """Return the result of `tools/call` in place of a server's one of `result_types`. Raises `ExtensionRefused`."""
+        raise LookupError(result.get("resultType"))  # it has no result types
