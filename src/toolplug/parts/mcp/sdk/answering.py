@@ -69,6 +69,7 @@ from toolplug.parts.mcp.sdk.offering_handlers import (
     honored_of,
     options_with_instructions,
 )
+from toolplug.parts.mcp.sdk.readable_results import is_block
 from toolplug.parts.mcp.serving.server_endpoint import (
     INITIALIZE,
     INVALID_PARAMS,
