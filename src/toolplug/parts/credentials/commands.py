@@ -81,7 +81,7 @@ async def delete(
         )
         egress = Egress(configuration.settings.egress.allow)
         tokens = OAuthCredentials(store, lambda: key.sealer(PURPOSE), lambda: egress)
-        existed, revoked = await tokens.disconnect(entry[0], Principal(caller, options.tenant))
+        existed, revoked = await tokens.disconnect(entry[0], entry[1].oauth, Principal(caller, options.tenant))
     if not existed:
         raise ApiError(
             "connection_not_found", f"{caller!r} of tenant {options.tenant!r} is not connected to {server!r}"
