@@ -21,9 +21,11 @@ from tests.http.served import serving_apart
 
 from toolplug import Host, Principal, open_host
 from toolplug.errors import HostKeyError
+from toolplug.execution.user_auth import AuthOwner
 from toolplug.host.keys.host_key import FILE, rotate_keys
 from toolplug.http import create_app
 from toolplug.parts.credentials.issuers import is_same_issuer
+from toolplug.parts.credentials.oauth import OAuthCredentials
 from toolplug.parts.credentials.running import RunningCredentials
 from toolplug.parts.credentials.service import tokens_of
 from toolplug.parts.credentials.tokens import user_key
@@ -355,3 +357,28 @@ def naming(issuer: str) -> Starlette:
         return JSONResponse({"resource": f"{request.base_url}mcp", "authorization_servers": [issuer]})
 
     return Starlette(routes=[Route("/mcp", endpoint), Route("/.well-known/oauth-protected-resource", metadata)])
+
+
+@pytest.mark.requirement("I38-sign-in")
+@pytest.mark.parametrize("pinned", [False, True])
+async def test_the_address_of_an_issuer_is_allowed_by_the_file_alone(
+    accounts: Accounts, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pinned: bool
+) -> None:
+    allowed: list[str | None] = []
+    opening = OAuthCredentials.http
+
+    def http(self: OAuthCredentials, owner: AuthOwner, issuer: str | None) -> Any:
+        allowed.append(issuer)
+        return opening(self, owner, issuer)
+
+    monkeypatch.setattr(OAuthCredentials, "http", http)
+    config, named = settings(url, tmp_path), url.removesuffix("/mcp") if pinned else None
+    config["mcp_servers"]["who"]["user_auth"]["oauth"] |= {"issuer": named} if named else {}
+    async with hosting(config) as (_, client):
+        await signed_in(client, accounts, "ada")
+        assert (await call(client, "ada"))["output"] == "ada"
+        accounts.expire()
+        assert (await call(client, "ada"))["output"] == "ada"
+        headers = {"authorization": "Bearer ada-key"}
+        assert (await client.delete("/v1/connections/who", headers=headers)).json()["revoked"]
+    assert allowed == [named] * 4  # for the link, the code, the renewal and the end

@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from toolplug import FunctionProvider, Principal, ProviderContext, Sealer, open_host
 from toolplug.errors import ConfigError, HostKeyError, Unsealable
@@ -74,6 +75,9 @@ async def test_a_rotated_key_seals_and_the_former_one_still_opens(tmp_path: Path
         assert provider.sealer.unseal(before) == b"before"
         await host.reload(by=OPERATOR)
         assert provider.sealer.seal(b"")[:5] == after[:5]
+        former = (tmp_path / FILE).read_text("utf-8").split()[1]
+        with pytest.raises(HostKeyError, match="key is not that of this store"):
+            await HostKey(lambda: SecretStr(former), host.store, tmp_path, None, given=False).open()
     for _ in range(10):
         keys = rotate_keys(tmp_path / FILE)
     assert keys == 8

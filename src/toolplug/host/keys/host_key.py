@@ -29,7 +29,7 @@ from pydantic import AfterValidator, Discriminator, Field, SecretStr, Tag
 
 from toolplug.config.file_mapping import FileMapping
 from toolplug.config.units import shape_error
-from toolplug.errors import HostKeyError, StoreConflict, Unsealable
+from toolplug.errors import HostKeyError, StoreConflict, StoreError, Unsealable
 from toolplug.host.keys.private_file import KEY_TEXT, make_private, new_key, read_private, replace_private
 from toolplug.runtime.threads import in_own_thread
 from toolplug.stores.store import Store
@@ -203,18 +203,25 @@ class HostKey:
             await self._compare(keys)
             self._keys = keys
 
-    def read_again(self) -> None:
-        """Read the keys again, after a reload or a rotation by another process; keeps them if that fails."""
+    async def read_again(self) -> None:
+        """Read the keys again after a reload, and let the store know which one seals; keeps them if that fails."""
         if self._keys:
             with suppress(HostKeyError):
-                self._keys = self._read()
+                keys = await in_own_thread(self._read)
+                with suppress(StoreError):  # a later start lets it know
+                    await self._compare(keys)
+                self._keys = keys
 
     def _look_again(self) -> None:
-        """Read the keys again, at most once a second: who sends what nobody has sealed must not have files read."""
+        """Read the keys again after a rotation by another process.
+
+        At most once a second: who sends what nobody has sealed must not have files read.
+        """
         now = monotonic()
         if now >= self._look_at:
             self._look_at = now + _LOOK_S
-            self.read_again()
+            with suppress(HostKeyError):
+                self._keys = self._read()
 
     def _read(self) -> tuple[bytes, ...]:
         setting = self._setting()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -61,7 +61,7 @@ class Parts:
     saved: SavedToolsets
     running: RunningParts
     quotas: QuotaUse
-    read_keys_again: Callable[[], None]
+    read_keys_again: Callable[[], Awaitable[None]]
     life: AsyncExitStack
     opened_key: DecisionKey | None = None
 
@@ -148,7 +148,7 @@ class Parts:
         Raises `StoreError` if only its first servers cannot be read from the store yet.
         """
         self.current.configuration = configuration
-        self.read_keys_again()
+        await self.read_keys_again()
         self.toolsets.configure(configuration)
         self.quotas.configure(configuration.settings.quotas, configuration.settings.http.edge.streams_per_key)
         await self.running.configure(configuration)

@@ -88,8 +88,8 @@ async def disconnect(options: TenantOptions, server: EntryArgument, caller: Call
 
     Example: toolplug connections disconnect jira --caller ada
     """
-    async with _open(options, server) as (tokens, owner, _, _):
-        existed, revoked = await tokens.disconnect(owner, Principal(caller, options.tenant))
+    async with _open(options, server) as (tokens, owner, auth, _):
+        existed, revoked = await tokens.disconnect(owner, auth.oauth, Principal(caller, options.tenant))
     if not existed:
         raise ApiError(
             "connection_not_found", f"{caller!r} of tenant {options.tenant!r} is not connected to {server!r}"

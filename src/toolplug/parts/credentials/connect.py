@@ -116,7 +116,7 @@ async def finish_sign_in(request: HostRequest) -> Response:
         if begun.nonce:
             await tokens_of(part).login.check(begun, fields["code"], fields.get("iss"))
             return RedirectResponse(await tokens_of(part).oauth.begin(begun.asked, oauth, browser), 303, _HEADERS)
-        await tokens_of(part).oauth.finish(begun, fields["code"], fields.get("iss"))
+        await tokens_of(part).oauth.finish(begun, oauth, fields["code"], fields.get("iss"))
     except (issuers.SignInFailed, ToolUnavailable) as error:
         return _message_page("Not connected", f"{server}: {error}", 502)
     who = begun.asked.principal

@@ -141,8 +141,8 @@ async def make_link(request: HostRequest) -> OrjsonResponse[LinkAnswer]:
 @answers(DisconnectedAnswer, errors=(404,))
 async def disconnect(request: HostRequest) -> OrjsonResponse[DisconnectedAnswer]:
     """Forget the tokens, and have the issuer end them. Raises `HttpProblem` and `ApiError`."""
-    who, (part, owner, _) = _user_of(request), _entry(request)
-    existed, revoked = await tokens_of(part).disconnect(owner, who)
+    who, (part, owner, auth) = _user_of(request), _entry(request)
+    existed, revoked = await tokens_of(part).disconnect(owner, auth, who)
     if not existed:
         if not request.state["host"].may_use(who, owner.kind, owner.key):
             raise _not_found()

@@ -68,7 +68,7 @@ class BrowserLogin:
         """Return if the browser is signed in as the caller. Raises `SignInFailed` of the issuers if not."""
         issuers = await issuers_module()
         issuers.check_issuer(issuers.OAuthMetadata.model_validate_json(begun.metadata), iss)
-        async with self._tokens.http(_HOST, begun.issuer) as http:
+        async with self._tokens.http(_HOST, self._issuer()) as http:
             redirect_uri = f"{begun.asked.base}/connect/callback"
             token = await issuers.redeem_login(http, begun.start, code, begun.verifier, redirect_uri)
         checks = self._id_tokens()
@@ -77,6 +77,10 @@ class BrowserLogin:
             raise issuers.SignInFailed("the issuer of this host gives no valid ID token for its client")
         if (who.tenant, who.subject) != (begun.asked.tenant, begun.asked.subject):
             raise issuers.SignInFailed("this browser is signed in as another user than the one of the link")
+
+    def _issuer(self) -> str | None:
+        auth = self._auth()
+        return None if auth is None or auth.jwt is None else auth.jwt.issuer
 
     def _id_tokens(self) -> Any:
         """Return what checks ID tokens: as `auth.jwt` says, for the audience of the client."""

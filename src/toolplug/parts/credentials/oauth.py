@@ -123,7 +123,7 @@ class OAuthCredentials:
             if not tokens.refresh or (tokens.access == refused and self._store.now() - tokens.renewed_at < JUST_S):
                 await self._forget(user, kept)
                 return None
-            await self._renew(user, owner, kept, tokens)
+            await self._renew(user, owner, oauth, kept, tokens)
         raise ToolUnavailable("the token of its caller is being renewed", code="renewing", retry_after_s=_AGAIN_S)
 
     async def _is_unchanged(self, user: str, owner: AuthOwner, kept: KeptConnection) -> bool:
@@ -137,7 +137,9 @@ class OAuthCredentials:
         except StoreConflict:
             return  # signed in again, or renewed, in this moment
 
-    async def _renew(self, user: str, owner: AuthOwner, kept: KeptConnection, tokens: UserTokens) -> None:
+    async def _renew(
+        self, user: str, owner: AuthOwner, oauth: UserOAuth, kept: KeptConnection, tokens: UserTokens
+    ) -> None:
         """Ask the issuer for new tokens, unless another process does; the record has what has come of it."""
         try:
             await self.records.lease(user, LEASE_S)
@@ -147,18 +149,24 @@ class OAuthCredentials:
         try:
             marked = kept.connection.model_copy(update={"renewing": secrets.token_hex(8)})
             revision = await self.records.write(user, owner, marked, tokens, expected=kept.revision)
-            await self._ask_for_new(user, owner, kept.connection, tokens, revision)
+            await self._ask_for_new(user, owner, oauth, kept.connection, tokens, revision)
         except StoreConflict:
             return  # another one was faster: the record has its tokens
         finally:
             await self.records.release(user)
 
     async def _ask_for_new(
-        self, user: str, owner: AuthOwner, connection: UserConnection, tokens: UserTokens, revision: int
+        self,
+        user: str,
+        owner: AuthOwner,
+        oauth: UserOAuth,
+        connection: UserConnection,
+        tokens: UserTokens,
+        revision: int,
     ) -> None:
         issuers = await issuers_module()
         try:
-            async with asyncio.timeout(ASK_S), self.http(owner, connection.issuer) as http:
+            async with asyncio.timeout(ASK_S), self.http(owner, oauth.issuer) as http:
                 renewed, given = await issuers.refresh(http, tokens)
         except issuers.RefreshRefused:
             await self.records.forget(user, expected=revision)
@@ -177,7 +185,7 @@ class OAuthCredentials:
     async def begin(self, asked: AskedSignIn, oauth: UserOAuth, browser: str) -> str:
         """Return where the browser that has pressed a link is sent. Raises `SignInFailed` of the issuers."""
         issuers, owner, redirect_uri = await issuers_module(), asked.owner, f"{asked.base}/connect/callback"
-        async with self.http(owner, oauth.issuer or "") as http:
+        async with self.http(owner, oauth.issuer) as http:
             found = await issuers.find_issuer(http, owner, oauth)
             client = await self._client(issuers, http, found, oauth, asked.base, redirect_uri)
         secret = "" if client.secret is None else client.secret.get_secret_value()
@@ -204,11 +212,11 @@ class OAuthCredentials:
         await self.sign_ins.begin(state, begun)
         return code.url
 
-    async def finish(self, begun: BegunSignIn, code: str, iss: str | None) -> UserConnection:
+    async def finish(self, begun: BegunSignIn, oauth: UserOAuth, code: str, iss: str | None) -> UserConnection:
         """Keep the tokens that the issuer gives for its code. Raises `SignInFailed` of the issuers."""
         issuers, owner, who = await issuers_module(), begun.asked.owner, begun.asked.principal
         issuers.check_issuer(issuers.OAuthMetadata.model_validate_json(begun.metadata), iss)
-        async with self.http(owner, begun.issuer) as http:
+        async with self.http(owner, oauth.issuer) as http:
             redirect_uri = f"{begun.asked.base}/connect/callback"
             tokens, given = await issuers.redeem(http, begun.start, code, begun.verifier, redirect_uri)
         connection = UserConnection(
@@ -225,7 +233,7 @@ class OAuthCredentials:
         self._cache.put(user_key(owner, who), _Cached(tokens.access, 0.0))
         return connection
 
-    async def disconnect(self, owner: AuthOwner, who: Principal) -> tuple[bool, bool]:
+    async def disconnect(self, owner: AuthOwner, oauth: UserOAuth | None, who: Principal) -> tuple[bool, bool]:
         """Forget the tokens of a user, and return whether there were some, and whether the issuer has revoked them."""
         user = user_key(owner, who)
         async with self._locks.of(user):
@@ -239,7 +247,8 @@ class OAuthCredentials:
             return True, False
         issuers = await issuers_module()
         try:
-            async with asyncio.timeout(ASK_S), self.http(owner, kept.connection.issuer) as http:
+            issuer = None if oauth is None else oauth.issuer
+            async with asyncio.timeout(ASK_S), self.http(owner, issuer) as http:
                 return True, await issuers.revoke(http, kept.tokens)
         except TimeoutError:
             return True, False
@@ -266,8 +275,12 @@ class OAuthCredentials:
         return OAuthClient.model_validate(fields)
 
     @asynccontextmanager
-    async def http(self, owner: AuthOwner, issuer: str) -> AsyncGenerator[Any]:
-        """Open connections to the server and the issuers that it may name; those of the file are allowed as written."""
+    async def http(self, owner: AuthOwner, issuer: str | None) -> AsyncGenerator[Any]:
+        """Open connections to the server and its issuer, for each of which the file allows its own address.
+
+        `issuer` is that of the file: one that a server names has a public address, or one under `egress.allow`, each
+        time that it is asked.
+        """
         httpx2 = import_module("httpx2")
         transports = import_module("toolplug.net.checked_transport")
         trusted = [url for url in (owner.url, issuer) if url]

@@ -39,11 +39,11 @@ class TokenService:
         """Return where a browser that has pressed a link is sent first. Raises `SignInFailed` of the issuers."""
         return await self.login.begin(asked, browser) or await self.oauth.begin(asked, oauth, browser)
 
-    async def disconnect(self, owner: AuthOwner, who: Principal) -> tuple[bool, bool]:
+    async def disconnect(self, owner: AuthOwner, auth: UserAuth, who: Principal) -> tuple[bool, bool]:
         """Forget the tokens of a user, and return whether there were some, and whether the issuer has revoked them."""
         if await self.exchanged.forget(owner, who):
             return True, False
-        return await self.oauth.disconnect(owner, who)
+        return await self.oauth.disconnect(owner, auth.oauth, who)
 
 
 def _login_of(settings: HostSettings) -> LoginClient | None:
