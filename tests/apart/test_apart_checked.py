@@ -36,3 +36,8 @@ async def test_the_check_of_providers_passes_in_a_process_of_its_own() -> None:
         run={"process": True},
         within_s=10,
     )
+
+
+async def test_what_runs_in_workers_is_checked_in_a_process() -> None:
+    with pytest.raises(ValueError, match=r"check it with run=\{'process': True\}"):
+        await check_provider(Everything, run={"worker": True})

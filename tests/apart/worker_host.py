@@ -11,6 +11,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from ssl import create_default_context
 from typing import cast
 
 import uvicorn
@@ -82,27 +83,34 @@ class Served:
             while len(self.provider.workers) != count:
                 await asyncio.sleep(0.02)
 
-    async def call(self, name: str, **arguments: object) -> dict[str, object]:
+    async def call(self, name: str, /, **arguments: object) -> dict[str, object]:
         body = {"name": name, "arguments": arguments}
         return (await self.client.post("/v1/tool-calls", json=body)).json()
 
 
 @asynccontextmanager
 async def served(
-    folder: Path, made: Mapping[str, object] | None = None, *, auth: bool = True, **sections: object
+    folder: Path,
+    made: Mapping[str, object] | None = None,
+    *,
+    auth: bool = True,
+    certificate: Path | None = None,
+    **sections: object,
 ) -> AsyncGenerator[Served]:
-    """Serve a host with an entry `made`."""
+    """Serve a host with an entry `made`, by HTTPS with a file that has a key and its certificate."""
     given = {"store": "memory://", "providers": {"made": dict(made or entry())}, **sections}
     async with AsyncExitStack() as life:
         host = await life.enter_async_context(open_host({**given, **({"auth": AUTH} if auth else {})}, environ={}))
         config = EdgeConfig(create_app(host), Edge(lambda: host.settings.http))
         config.timeout_graceful_shutdown = 5
+        config.ssl_certfile = config.ssl_keyfile = certificate
         server = Server(config)
         listening = socket.create_server(("127.0.0.1", 0))
         serving = asyncio.create_task(server.serve([listening]))
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        url = f"http{'s' if certificate else ''}://127.0.0.1:{listening.getsockname()[1]}"
         headers = {"Authorization": f"Bearer {CALLER}"} if auth else {}
-        client = await life.enter_async_context(AsyncClient(base_url=url, headers=headers, timeout=60))
+        verify = create_default_context(cafile=certificate) if certificate else True
+        client = await life.enter_async_context(AsyncClient(base_url=url, headers=headers, timeout=60, verify=verify))
         one = Served(host, url, client, folder, server)
         try:
             while not server.started:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Run
@@ -46,6 +47,25 @@ def test_installed_and_known_plugins_are_listed_with_what_they_bring_and_reach(
     assert (bool(guard["version"]), guard["enabled"], listed["toolplug-remote"]["enabled"]) == (True, False, False)
     engine = listed["toolplug-ray"]
     assert (engine["types"], bool(engine["version"]), engine["enabled"]) == (["ray"], True, True)
+
+
+@pytest.mark.requirement("I39-plugins")
+def test_what_a_package_that_is_not_listed_says_that_it_needs_is_shown(
+    run: Run, package: Callable[..., object], tmp_path: Path
+) -> None:
+    package("toolplug-strange", {"strange": "strange_box.it:It"})
+    file = tmp_path / "site-packages" / "strange_box" / "toolplug_permissions.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('network = ["api.example.com"]\nsubprocess = true\n', "utf-8")
+    (shown,) = [each for each in run("plugins", "--json").json["plugins"] if each["package"] == "toolplug-strange"]
+    assert (shown["permissions"]["network"], shown["permissions"]["subprocess"]) == (["api.example.com"], True)
+    assert "problem" not in shown
+    assert "network: api.example.com; subprocess" in run("plugins").out
+    file.write_text("netwrok = []", "utf-8")
+    (shown,) = [each for each in run("plugins", "--json").json["plugins"] if each["package"] == "toolplug-strange"]
+    assert shown["permissions"] is None
+    assert "toolplug_permissions.toml: netwrok" in shown["problem"]
+    assert "toolplug_permissions.toml: netwrok" in run("plugins").out
 
 
 @pytest.mark.requirement("I39-plugins")

@@ -11,10 +11,12 @@ import typer
 from packaging.utils import canonicalize_name
 from pydantic import BaseModel, ConfigDict, Field
 
+from toolplug.apart.permissions import find_permissions, parse_permissions
 from toolplug.cli.options import ConfigOption, JsonOption, found_config
 from toolplug.cli.output import echo, print_json, print_problems, print_table, problem_fields
 from toolplug.config.document import read_document
 from toolplug.config.run_settings import RunSettings, find_engines
+from toolplug.errors import InvalidDefinition
 from toolplug.host.file.configuration import ConfigFiles
 from toolplug.providers.entry_points import find_installed
 
@@ -68,8 +70,9 @@ def plugins(config: ConfigOption = None, installed: InstalledOption = False, as_
     """List the plugins that are installed, and those that are known, with what each brings and reaches.
 
     Imports no plugin, and asks no index: what is known is a list in this version of toolplug. For a package that is not
-    in the list, what it brings is not known before an entry enables it; toolplug providers shows it then. Says which of
-    them entries of the configuration enable, if there is one.
+    in the list, what it reaches is what its toolplug_permissions.toml says, and what it brings is not known before an
+    entry enables it; toolplug providers shows it then. Says which of them entries of the configuration enable, if there
+    is one.
 
     Example: toolplug plugins --installed
     """
@@ -116,6 +119,7 @@ def _fields(
     enabled: Set[str],
 ) -> dict[str, Any]:
     types = types or (listed.types if listed is not None else [])
+    asked, problem = (None, "") if listed is not None else _read_asked(name)
     return {
         "package": name,
         "types": types,
@@ -124,9 +128,19 @@ def _fields(
         "listed": listed is not None,
         "summary": None if listed is None else listed.summary,
         "capabilities": None if listed is None else listed.capabilities,
-        "permissions": None if listed is None else listed.permissions.model_dump(),
+        "permissions": asked if listed is None else listed.permissions.model_dump(),
         "page": None if listed is None else listed.page,
+        **({"problem": problem} if problem else {}),
     }
+
+
+def _read_asked(package: str) -> tuple[dict[str, Any] | None, str]:
+    """Return what a package says that it needs, None if it says nothing, and what is wrong with that."""
+    try:
+        path = find_permissions(package)
+        return (None if path is None else parse_permissions(path).model_dump(mode="json")), ""
+    except InvalidDefinition as error:
+        return None, str(error)
 
 
 def _print(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -139,15 +153,16 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    if not row["listed"]:
-        return row["package"], ", ".join(row["types"]), row["version"], _yes(row), "not listed", "not listed"
+    if row["permissions"] is None:
+        asked = row.get("problem", "not listed")
+        return row["package"], ", ".join(row["types"]), row["version"], _yes(row), "not listed", asked
     permissions = ListedPermissions.model_validate(row["permissions"]).describe()
     return (
         row["package"],
         ", ".join(row["types"]),
         row["version"] or "-",
         _yes(row),
-        ", ".join(row["capabilities"]),
+        ", ".join(row["capabilities"] or ["not listed"]),
         "; ".join(permissions) or "none",
     )
 

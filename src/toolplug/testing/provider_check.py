@@ -92,9 +92,12 @@ async def check_provider(
     parameter, route and setting then needs a description. `within_s`: seconds that a cancelled call, a route, and tasks
     left after the close may take. `run`: where it runs, as its entry has it:
     with `{"process": True}` each instance has a process of its own, which imports the class; its module must not need
-    what the test has patched. Starts and closes several instances, each with an empty store and directory.
+    what the test has patched. A worker runs that process as well. Starts and closes several instances, each with an
+    empty store and directory.
     """
     where = RunSettings.model_validate(dict(run))
+    if where.dialled:
+        raise ValueError("a worker runs the provider in a process of its own: check it with run={'process': True}")
     subject = Subject(
         make=partial(apart_class, make, settings, key, where)
         if where.process
