@@ -58,7 +58,9 @@ def _installed_module(name: str) -> ModuleType:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             fix = "correct the name, or install the package that has it into the environment of the host"
             raise InvalidDefinition(f"there is no module {error.name!r}; {fix}") from None
-        fix = f"install {error.name!r}, which it needs"
+        # A part of a package that is there: the module was written for another version of it.
+        missing, _, part = (error.name or "").partition(".")
+        fix = f"install the version of {missing!r} that it needs" if part else f"install {error.name!r}, which it needs"
         raise InvalidDefinition(f"importing {name} raised ModuleNotFoundError: {error}; {fix}") from error
     # `SystemExit` too: a module that ends the process is a broken module, and others go on.
     except BaseException as error:

@@ -119,7 +119,9 @@ def _foreign(tool: BaseTool) -> ForeignTool:
     meta = tool.metadata
     # LlamaIndex drops this key of its models: a name that is wrong should be heard.
     parameters: dict[str, object] = {"additionalProperties": False, **cast("Any", meta).get_parameters_dict()}
-    return ForeignTool(name=meta.get_name(), description=meta.description, parameters=parameters, source=tool)
+    # The text has the indentation of the author's docstring, which a model would pay for.
+    description = inspect.cleandoc(meta.description)
+    return ForeignTool(name=meta.get_name(), description=description, parameters=parameters, source=tool)
 
 
 def _images(output: ToolOutput) -> Iterator[dict[str, object]]:
