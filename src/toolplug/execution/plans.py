@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from toolplug.catalog.call import CallContext, no_tools
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ALWAYS, Offer, Offered, ToolDefinition
+from toolplug.catalog.gates import Gate, PolicyGate, TenantsGate
 from toolplug.catalog.plan import (
     NO_GRANTS,
     AbandonedLimit,
@@ -18,16 +19,13 @@ from toolplug.catalog.plan import (
     ArtifactKeeper,
     CallRunner,
     Forward,
-    Gate,
     GrantRule,
     Plan,
     PlanCounters,
-    PolicyGate,
     Replay,
     Setting,
     Switch,
     Target,
-    TenantsGate,
     Tool,
 )
 from toolplug.catalog.schema import Schema

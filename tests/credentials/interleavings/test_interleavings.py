@@ -15,7 +15,7 @@ from tests.credentials.interleavings.hosts import (
 )
 from tests.credentials.interleavings.issuer import Issuer, User, make_jwt
 from tests.credentials.interleavings.seeded_bugs import SEEDED
-from tests.credentials.interleavings.world import CredentialsWorld, Parts
+from tests.credentials.interleavings.simulation import CredentialsSimulation, Parts
 from tests.virtual_time import VIRTUAL, virtual_clock
 
 from toolplug.catalog.call import CallContext, Credentials, Principal
@@ -26,7 +26,7 @@ from toolplug.stores.memory import MemoryStore
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I38-interleavings")]
 
 ROUNDS = 40
-"""Interleavings of one world."""
+"""Interleavings of one simulation."""
 SHARDS = 4
 MOST = 150
 """Worlds in which a bug must show; the rarest shows in every twentieth."""
@@ -66,11 +66,11 @@ def run(seeds: range) -> tuple[set[str], int]:
     outcomes: set[str] = set()
     deaths = 0
     for seed in seeds:
-        world = CredentialsWorld(seed)
-        world.run(ROUNDS)
-        assert world.violations == [], seed
-        outcomes |= world.outcomes.keys()
-        deaths += world.deaths
+        simulation = CredentialsSimulation(seed)
+        simulation.run(ROUNDS)
+        assert simulation.violations == [], seed
+        outcomes |= simulation.outcomes.keys()
+        deaths += simulation.deaths
     return outcomes, deaths
 
 
@@ -82,9 +82,9 @@ def test_the_simulation_finds(bug: str) -> None:
 
 
 def violations(seed: int, parts: Parts) -> list[str]:
-    world = CredentialsWorld(seed, parts)
-    world.run(ROUNDS)
-    return world.violations
+    simulation = CredentialsSimulation(seed, parts)
+    simulation.run(ROUNDS)
+    return simulation.violations
 
 
 @pytest.mark.slow

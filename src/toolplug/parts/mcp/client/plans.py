@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,7 +12,8 @@ from typing import cast
 from toolplug.catalog.call import EMPTY, CallContext, CannotAsk, ToolCall, ToolResult, ToolStatus, no_report
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.definition import ANY_OBJECT, ToolDefinition, ToolRef
-from toolplug.catalog.plan import NO_HOOKS, Gate, Plan, PlanCounters, Target, TenantsGate, Tool
+from toolplug.catalog.gates import Gate, TenantsGate
+from toolplug.catalog.plan import NO_HOOKS, Plan, PlanCounters, Target, Tool
 from toolplug.catalog.schema import Schema
 from toolplug.errors import ToolError, ToolUnavailable
 from toolplug.execution.accounting import CallAccounting, LevelKey
@@ -72,12 +74,12 @@ MAX_LABELS = 200
 OTHER = "_other"
 
 
-class OwnTarget:
+class OwnTarget(ABC):
     """A target of toolplug itself, which stays the same over the connection of a session."""
 
+    @abstractmethod
     async def __call__(self, call: ToolCall, context: CallContext) -> ToolResult:
         """Answer the call."""
-        raise NotImplementedError
 
 
 def _no_gates(definition: ToolDefinition) -> tuple[Gate, ...]:

@@ -76,7 +76,7 @@ class KeptExchange:
 
 
 @dataclass(eq=False)
-class CredentialsWorld:
+class CredentialsSimulation:
     """Two hosts, their users and the issuer; `violations` is what must not have happened."""
 
     seed: int
