@@ -123,7 +123,10 @@ def test_a_part_without_its_section_is_described_and_not_imported(tmp_path: Path
 
 
 def test_the_routes_of_a_part_that_is_always_on_are_served(tmp_path: Path) -> None:
-    paths = [path for part in built_in() if part.always for path in part.paths]
+    always = [part for part in built_in() if part.always]
+    # What stands below a path alone, as links to sign in do, has no answer of its own.
+    paths = [path for part in always for path in part.paths if path in {route.path for route in part.routes()}]
+    assert paths
     assert set(_run(tmp_path, ROOT / "src", *paths)["answers"]) == {200}
 
 
