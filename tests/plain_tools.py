@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from toolplug.catalog.call import CallContext, ToolCall
 from toolplug.catalog.definition import NO_HINTS, Hosted, Note, ToolDefinition, ToolHints
-from toolplug.catalog.plan import Gate, Plan, Target, Tool
+from toolplug.catalog.gates import Gate
+from toolplug.catalog.plan import Plan, Target, Tool
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.task_runner import TaskRunner

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from toolplug.catalog.catalog import Catalog, CatalogDiff, merged
-from toolplug.catalog.plan import TenantsGate, Tool
+from toolplug.catalog.gates import TenantsGate
+from toolplug.catalog.plan import Tool
 from toolplug.errors import ConfigError, Problem, ProviderError
 from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.plans import CallServices

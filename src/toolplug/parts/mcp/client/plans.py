@@ -11,7 +11,8 @@ from typing import cast
 from toolplug.catalog.call import EMPTY, CallContext, CannotAsk, ToolCall, ToolResult, ToolStatus, no_report
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.definition import ANY_OBJECT, ToolDefinition, ToolRef
-from toolplug.catalog.plan import NO_HOOKS, Gate, Plan, PlanCounters, Target, TenantsGate, Tool
+from toolplug.catalog.gates import Gate, TenantsGate
+from toolplug.catalog.plan import NO_HOOKS, Plan, PlanCounters, Target, Tool
 from toolplug.catalog.schema import Schema
 from toolplug.errors import ToolError, ToolUnavailable
 from toolplug.execution.accounting import CallAccounting, LevelKey
@@ -73,11 +74,7 @@ OTHER = "_other"
 
 
 class OwnTarget:
-    """A target of toolplug itself, which stays the same over the connection of a session."""
-
-    async def __call__(self, call: ToolCall, context: CallContext) -> ToolResult:
-        """Answer the call."""
-        raise NotImplementedError
+    """What targets of toolplug itself inherit, which stay the same over the connection of a session."""
 
 
 def _no_gates(definition: ToolDefinition) -> tuple[Gate, ...]:

@@ -15,7 +15,8 @@ from functools import partial
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
 from toolplug.catalog.definition import ToolDefinition, ToolHints
-from toolplug.catalog.plan import Gate, ShownGate, Tool
+from toolplug.catalog.gates import Gate, ShownGate
+from toolplug.catalog.plan import Tool
 from toolplug.catalog.text import pluralize
 from toolplug.execution.plans import CallServices, own_tool
 from toolplug.host.file.tool_servers import KIND
