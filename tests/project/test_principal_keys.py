@@ -1,7 +1,7 @@
 """Keys that are made of a principal: each has the scope of the credentials that callers bring, or a reason for none.
 
 An application may have one API key for all its users. What is kept for the key of one user must not be found by
-another, who brings other credentials (`toolplug.execution.credential_scope`).
+another, who brings other credentials (`toolplug.execution.user_auth`).
 """
 
 from __future__ import annotations
@@ -103,6 +103,7 @@ REASONS = {
     },
     "a user who signs in, or has a JWT, brings nothing: who is behind a key is one user": {
         "parts/credentials/exchange.py:ExchangedTokens._fetch_token",
+        "parts/credentials/login.py:BrowserLogin.check",
         "parts/credentials/oauth.py:OAuthCredentials.finish",
         "parts/credentials/sign_ins.py:AskedSignIn.principal",
         "parts/credentials/sign_ins.py:SignIns.link",

@@ -1,4 +1,4 @@
-"""The rules about who may see or call a tool. A gate that hides a tool makes it as good as unknown."""
+"""Gates: the rules about who may see or call a tool."""
 
 from __future__ import annotations
 

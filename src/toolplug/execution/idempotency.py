@@ -17,8 +17,8 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.exact_json import dump_json
 from toolplug.catalog.plan import Plan, Refusal
 from toolplug.errors import StoreConflict, StoreError
-from toolplug.execution.credential_scope import ScopeOf, no_scope
 from toolplug.execution.results import denied_result, limited_result
+from toolplug.execution.user_auth import ScopeOf, no_scope
 from toolplug.signatures.values import canonical
 from toolplug.stores.store import Store, name_digest
 

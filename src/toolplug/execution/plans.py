@@ -34,7 +34,6 @@ from toolplug.config.units import Duration
 from toolplug.crashes import CodeOwner
 from toolplug.execution.accounting import CallAccounting, WatchedPolicy
 from toolplug.execution.call_hooks.call_hooks import LiveCallHooks
-from toolplug.execution.credential_scope import ScopeOf, no_scope
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.limits.resolved_limits import (
@@ -49,7 +48,7 @@ from toolplug.execution.limits.resolved_limits import (
 )
 from toolplug.execution.run import UnknownCalls
 from toolplug.execution.task_runner import TaskRunner
-from toolplug.execution.user_auth import PartCredentials
+from toolplug.execution.user_auth import PartCredentials, ScopeOf, no_scope
 from toolplug.runtime.change_signal import ChangeSignal
 
 UNKNOWN = "_unknown"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Literal, NamedTuple, Protocol, Self
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
@@ -12,6 +12,7 @@ from toolplug.catalog.call import CREDENTIAL_NEEDED, CallContext, Credentials
 from toolplug.config.file_mapping import FileMapping
 from toolplug.config.units import shape_error
 from toolplug.errors import ToolUnavailable
+from toolplug.signatures.values import canonical
 
 _GIVEN = "credential:"
 
@@ -163,3 +164,25 @@ class PartCredentials(NoCredentials):
     async def credential(self, owner: AuthOwner, auth: UserAuth, context: CallContext, refused: str = "") -> str:
         """Ask the part."""
         return await self.current.credential(owner, auth, context, refused)
+
+
+# An application may have one API key for all its users, and pass on the credentials of each. So all that is kept for a
+# principal, or found by it, is kept for this scope too: who brings other credentials never gets it.
+ScopeOf = Callable[[Mapping[str, str]], Awaitable[str]]
+"""Returns the scope of the credentials that a caller brings, empty for none. Raises `StoreError`."""
+Digest = Callable[[bytes], Awaitable[str]]
+"""Returns a digest that only who has the host's key can compare with guesses. Raises `StoreError`."""
+
+
+def make_scope_of(digest: Digest) -> ScopeOf:
+    """Return what makes scopes with this digest."""
+
+    async def scope_of(credentials: Mapping[str, str]) -> str:
+        return await digest(canonical(dict(credentials))) if credentials else ""
+
+    return scope_of
+
+
+async def no_scope(credentials: Mapping[str, str]) -> str:
+    """Return nothing: outside of a host there is no key, and one caller."""
+    return ""

@@ -10,8 +10,8 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition, ToolHints
 from toolplug.errors import ToolError
-from toolplug.execution.credential_scope import ScopeOf, no_scope
 from toolplug.execution.plans import CallServices, own_tool
+from toolplug.execution.user_auth import ScopeOf, no_scope
 from toolplug.stores.store import Store, name_digest
 
 MAX_CHARACTERS = 100_000

@@ -9,12 +9,12 @@ from typing import TypeVar
 from toolplug.catalog.plan import Tool
 from toolplug.errors import HostKeyError, StoreUnavailable
 from toolplug.execution.accounting import CallAccounting, OnCall
-from toolplug.execution.credential_scope import ScopeOf, make_scope_of
 from toolplug.execution.executor import CallerTools
 from toolplug.execution.host_approvals import PartApprovals
 from toolplug.execution.idempotency import Replays
 from toolplug.execution.limits.resolved_limits import LimitLevel
 from toolplug.execution.plans import CallServices
+from toolplug.execution.user_auth import ScopeOf, make_scope_of
 from toolplug.host.artifacts import SOURCE, Artifacts, read_result
 from toolplug.host.file.configuration import Configuration, CurrentConfiguration
 from toolplug.host.file.plugin_hooks import hooks_of_plugins

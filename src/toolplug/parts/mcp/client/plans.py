@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -74,12 +73,8 @@ MAX_LABELS = 200
 OTHER = "_other"
 
 
-class OwnTarget(ABC):
-    """A target of toolplug itself, which stays the same over the connection of a session."""
-
-    @abstractmethod
-    async def __call__(self, call: ToolCall, context: CallContext) -> ToolResult:
-        """Answer the call."""
+class OwnTarget:
+    """What targets of toolplug itself inherit, which stay the same over the connection of a session."""
 
 
 def _no_gates(definition: ToolDefinition) -> tuple[Gate, ...]:
