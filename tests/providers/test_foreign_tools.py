@@ -110,6 +110,7 @@ WRONG: Mapping[str, str] = {
     "broken.py:x": "importing broken.py raised ZeroDivisionError: division by zero; fix the file",
     "exits.py:x": "importing exits.py raised SystemExit: 3; fix the file",
     "needs:x": "importing needs raised ModuleNotFoundError: No module named 'no_such'; install 'no_such', which",
+    "older:x": "No module named 'json.nothing'; install the version of 'json' that it needs",
     "crashes:x": "importing crashes raised RuntimeError; update or remove its package",
 }
 
@@ -119,6 +120,7 @@ WRONG: Mapping[str, str] = {
 def test_a_wrong_name_says_what_is_wrong_and_the_fix(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.syspath_prepend(str(folder))
     (folder / "broken.py").write_text("1 / 0")
+    (folder / "older.py").write_text("import json.nothing")
     (folder / "exits.py").write_text("raise SystemExit(3)")
     (folder / "needs.py").write_text("import no_such")
     (folder / "crashes.py").write_text("raise RuntimeError")

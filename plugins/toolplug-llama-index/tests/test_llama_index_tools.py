@@ -44,7 +44,10 @@ class Shop(BaseToolSpec):
         raise ValueError(text)
 
     def price(self, item: str) -> str:
-        """Say the price."""
+        """Say the price.
+
+        Of an item.
+        """
         return f"{item} at {self.shop}"
 
     async def price_later(self, item: str) -> str:
@@ -92,6 +95,15 @@ async def served(
 async def test_an_adapter_keeps_every_rule_of_a_provider(folder: Path) -> None:
     settings = {"spec": f"{folder / 'own.py'}:drawing"}
     await check_provider(LlamaIndexTools, settings=settings, calls={"draw": {}}, readme=README)
+
+
+@pytest.mark.requirement("I39-llama-index")
+async def test_a_description_has_no_indentation_of_the_docstring(folder: Path) -> None:
+    entry = {"enabled": True, "type": "llama_index", "spec": "./own.py:made", "arguments": {"shop": "Otto"}}
+    (folder / "providers.yaml").write_text(str({"store": "memory://", "providers": {"own": entry}}))
+    async with open_host(folder / "providers.yaml") as host:
+        description = host.executor_for(ADA).catalog["price"].definition.description
+    assert description == "price(item: str) -> str\nSay the price.\n\nOf an item."
 
 
 @pytest.mark.requirement("I39-llama-index")

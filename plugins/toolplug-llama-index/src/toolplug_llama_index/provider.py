@@ -119,8 +119,9 @@ def _foreign(tool: BaseTool) -> ForeignTool:
     meta = tool.metadata
     # LlamaIndex drops this key of its models: a name that is wrong should be heard.
     parameters: dict[str, object] = {"additionalProperties": False, **cast("Any", meta).get_parameters_dict()}
-    # The text has the indentation of the author's docstring, which a model would pay for.
-    description = inspect.cleandoc(meta.description)
+    # After a line with the signature it is the author's docstring, whose indentation a model would pay for.
+    signature, _, docstring = meta.description.partition("\n")
+    description = f"{signature}\n{inspect.cleandoc(docstring)}".rstrip()
     return ForeignTool(name=meta.get_name(), description=description, parameters=parameters, source=tool)
 
 
