@@ -46,6 +46,7 @@ FAMILIES = (
     "code_interpreter",
     "code_mode",
     "adapters",
+    "tasks",
     "web_search",
     "file_search",
     "responses",

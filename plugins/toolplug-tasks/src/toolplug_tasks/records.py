@@ -53,6 +53,11 @@ def task_key(caller: Principal, task_id: str) -> str:
     return f"{PREFIX}{tenant_digest(caller.tenant)}/{sha256(caller.subject.encode()).hexdigest()[:32]}/{task_id}"
 
 
+def key_of_id(caller: Principal, task_id: object) -> str | None:
+    """Return the key that a caller's task of this id has; None for what is no id."""
+    return task_key(caller, task_id) if isinstance(task_id, str) and _ID.fullmatch(task_id) else None
+
+
 class TaskRecords:
     """The tasks of one store. Every method may raise `StoreError`."""
 
@@ -63,8 +68,8 @@ class TaskRecords:
         """Return whether a caller may have one more task."""
         return len(await self._store.keys(task_key(caller, ""), limit=MAX_TASKS)) < MAX_TASKS
 
-    async def add(self, caller: Principal, owner: str, message: str, timeout_s: float) -> tuple[str, Task]:
-        """Keep a new task of a caller, and return its key and the task."""
+    async def add(self, caller: Principal, owner: str, message: str, timeout_s: float) -> tuple[str, StoredTask]:
+        """Keep a new task of a caller, and return its key and what is kept."""
         now = self._store.now()
         task: Task = {
             "taskId": f"task_{token_hex(16)}",
@@ -77,8 +82,9 @@ class TaskRecords:
         if message:
             task["statusMessage"] = message
         key = task_key(caller, task["taskId"])
-        await self._write(key, {"task": task, "owner": owner, "answers": {}, "until": now + timeout_s + KEPT_S}, 0)
-        return key, task
+        stored: StoredTask = {"task": task, "owner": owner, "answers": {}, "until": now + timeout_s + KEPT_S}
+        await self._write(key, stored, 0)
+        return key, stored
 
     async def find(self, key: str) -> StoredTask | None:
         """Return a task; None if there is none."""
@@ -87,11 +93,9 @@ class TaskRecords:
 
     async def find_of(self, caller: Principal, task_id: object) -> tuple[str, StoredTask] | None:
         """Return the key and the task of this id, if it is the caller's; None for any other text."""
-        if not isinstance(task_id, str) or not _ID.fullmatch(task_id):
-            return None
-        key = task_key(caller, task_id)
-        stored = await self.find(key)
-        return None if stored is None else (key, stored)
+        key = key_of_id(caller, task_id)
+        stored = None if key is None else await self.find(key)
+        return None if key is None or stored is None else (key, stored)
 
     async def change(self, key: str, change: Callable[[StoredTask], bool]) -> StoredTask | None:
         """Change a task, of which its process hears, and return it as it is then; None if there is none.

@@ -24,7 +24,7 @@ from toolplug.providers.offering.mcp_extensions import ExtendedCall, ExtensionRe
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.stores.store import Change
 from toolplug_tasks.decisions import Decisions
-from toolplug_tasks.records import FINAL, POLL_MS, PREFIX, StoredTask, Task, TaskRecords
+from toolplug_tasks.records import FINAL, POLL_MS, PREFIX, StoredTask, Task, TaskRecords, key_of_id
 from toolplug_tasks.settings import TaskSettings
 from toolplug_tasks.work import Work, refusal_of
 
@@ -124,6 +124,10 @@ class RunningTasks:
 
     async def current(self, caller: Principal, task_id: object) -> Task | None:
         """Return a caller's task, `failed` if its process has died; None if there is none. Raises `StoreError`."""
+        # Of a task that runs here nothing is read: clients ask once a second.
+        work = self._works.get(key_of_id(caller, task_id) or "")
+        if work is not None and work.seen is not None:
+            return work.seen
         found = await self.records.find_of(caller, task_id)
         if found is None:
             return None
@@ -139,7 +143,7 @@ class RunningTasks:
         if found is None:
             return False
         cancelled = partial(self.records.end, status="cancelled", statusMessage="its client has cancelled it")
-        return await self.records.change(found[0], cancelled) is not None
+        return await self._change(found[0], cancelled) is not None
 
     async def delete(self, caller: Principal, task_id: object) -> bool:
         """End and forget a caller's task; return False if there is none. Raises `StoreError`."""
@@ -147,6 +151,8 @@ class RunningTasks:
         if found is None:
             return False
         await self.records.delete(*found)
+        if (work := self._works.get(found[0])) is not None:
+            work.see(None)
         return True
 
     async def update(self, caller: Principal, task_id: object, responses: object) -> bool:
@@ -174,7 +180,7 @@ class RunningTasks:
                 task["status"] = "working"
             return True
 
-        return not answers or await self.records.change(found[0], take) is not None
+        return not answers or await self._change(found[0], take) is not None
 
     async def aclose(self) -> None:
         """End what runs: nobody can say then what a call has done."""
@@ -187,6 +193,13 @@ class RunningTasks:
         await self.decisions.aclose()
         if self._follower is not None:
             await self._follower.aclose()
+
+    async def _change(self, key: str, change: Callable[[StoredTask], bool]) -> StoredTask | None:
+        """Change a task as `TaskRecords.change` does; if it runs here, this process has then seen it."""
+        stored = await self.records.change(key, change)
+        if (work := self._works.get(key)) is not None:
+            work.see(stored)
+        return stored
 
     def _lose(self, stored: StoredTask) -> bool:
         error = {"code": types.INTERNAL_ERROR, "message": _GONE, "data": {"code": OUTCOME_UNKNOWN}}
@@ -224,7 +237,7 @@ class RunningTasks:
         """Write the end of a task, as soon as the store can; a host that is closing tries once."""
         while True:
             try:
-                return await self.records.change(key, end)
+                return await self._change(key, end)
             except StoreError as error:
                 _LOG.error("the end of a task cannot be written: %s", error)
                 if self._closing:
@@ -241,7 +254,7 @@ class RunningTasks:
                 if not renamed and work.message == work.written:
                     continue
                 try:
-                    await self.records.change(work.key, partial(_tell, work.message, name))
+                    await self._change(work.key, partial(_tell, work.message, name))
                     work.written = work.message
                 except StoreError as error:
                     _LOG.warning("the progress of a task is not written: %s", error)
@@ -258,6 +271,7 @@ class RunningTasks:
     async def _look_at(self, work: Work) -> None:
         """Take what others have written of a task: its end, or answers."""
         stored = await self.records.find(work.key)
+        work.see(stored)
         if stored is None or stored["task"]["status"] in FINAL:
             work.stop()
         else:

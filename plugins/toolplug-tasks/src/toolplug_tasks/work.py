@@ -70,6 +70,7 @@ class Work:
         self.kept = asyncio.Event()
         self.key: str = ""
         self.task: Task = {}
+        self._seen: StoredTask | None = None
         self.message: str = ""
         self.written: str = ""
 
@@ -101,8 +102,10 @@ class Work:
                 keeper = self._keeper
                 # Before the record: from then on another process may end it.
                 await keeper.listen()
-                key, self.task = await keeper.records.add(self.caller, keeper.owner, message, keeper.timeout_s)
+                key, stored = await keeper.records.add(self.caller, keeper.owner, message, keeper.timeout_s)
+                self.task = stored["task"]
                 self.key, self.written = key, message
+                self.see(stored)
                 keeper.follow(self)
                 self.kept.set()
         if self.key and message:
@@ -117,6 +120,18 @@ class Work:
             self._refused = True
             _LOG.error("a call stays with its request, as the store fails: %s", error)
             return False
+
+    @property
+    def seen(self) -> Task | None:
+        """The task as this process has last written or read it; None if it was deleted, or has no record."""
+        return None if self._seen is None else self._seen["task"]
+
+    def see(self, stored: StoredTask | None) -> None:
+        """Remember the task as it was written or read, unless a newer one is known."""
+        known = self.seen
+        # The times are texts of one form and zone, which sort as they are.
+        if stored is None or known is None or stored["task"]["lastUpdatedAt"] >= known["lastUpdatedAt"]:
+            self._seen = stored
 
     def take(self, stored: StoredTask) -> None:
         """Take what the user has answered."""
@@ -182,9 +197,9 @@ class Work:
         records = self._keeper.records
         # A server may answer without a question, to be called again with its state.
         if asked:
-            await records.change(self.key, show)
+            self.see(await records.change(self.key, show))
             await asyncio.wait(asked.values())
-            await records.change(self.key, forget)
+            self.see(await records.change(self.key, forget))
         return {key: self._asked.pop(name).result() for name, key in names.items()}
 
 
