@@ -30,6 +30,10 @@ class Sealing(FunctionProvider):
         self.sealer = await site.sealer()
 
 
+class Asking(FunctionProvider):
+    """Has nothing sealed."""
+
+
 async def sealer_of(settings: object, key: str = "first") -> Sealer:
     """Return the sealer of a provider of a host that has been closed again."""
     provider = Sealing()
@@ -148,13 +152,15 @@ async def test_a_host_whose_callers_act_as_themselves_opens_its_key_at_the_start
         with pytest.raises(HostKeyError, match=r"key: \"\$\{TOOLPLUG_KEY\}\""):
             await key.begin(needed=True)
     acting = {"enabled": True, "user_auth": {"from": "credential:x"}}
-    settings = stored(tmp_path, providers={"first": acting}, key=ONE)
-    await sealer_of(settings)
+    with_key = stored(tmp_path, providers={"first": acting}, key=ONE)
+    async with open_host(with_key, providers={"first": Asking()}):
+        pass
     with pytest.raises(HostKeyError, match="key is not that of this store"):
-        await sealer_of({**settings, "key": TWO})
+        async with open_host({**with_key, "key": TWO}, providers={"first": Asking()}):
+            pass
     quiet = tmp_path / "quiet"
     quiet.mkdir()
-    async with open_host(stored(quiet)):
+    async with open_host(stored(quiet), providers={"first": Asking()}):
         assert not (quiet / FILE).exists()
-    async with open_host(stored(quiet, providers={"first": acting}), providers={"first": Sealing()}):
+    async with open_host(stored(quiet, providers={"first": acting}), providers={"first": Asking()}):
         assert (quiet / FILE).exists()
