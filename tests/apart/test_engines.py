@@ -69,15 +69,17 @@ def channel_of(actor: RayWorker) -> tuple[Receive, Send]:
     return receive, send
 
 
+def write_package(site: Path, name: str, points: bytes) -> None:
+    info = site / f"{name}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_bytes(points)
+
+
 @pytest.fixture
 def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package with the engine `here`, and one whose metadata cannot be read."""
-    texts = {"here": f"[{ENGINES}]\nhere = tests.apart.test_engines:ActorsHere\n", "broken": f"{ENGINES}\0"}
-    for name, text in texts.items():
-        info = tmp_path / "site" / f"{name}-1.0.dist-info"
-        info.mkdir(parents=True)
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(text)
+    """A package with the engine `here`."""
+    write_package(tmp_path / "site", "here", f"[{ENGINES}]\nhere = tests.apart.test_engines:ActorsHere\n".encode())
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
 
 
@@ -158,7 +160,8 @@ async def test_what_is_wrong_with_an_engine_is_named(run: dict[str, object], sai
 
 
 @pytest.mark.usefixtures("_installed")
-def test_engines_are_found_beside_packages_that_cannot_be_read() -> None:
+def test_engines_are_found_beside_packages_that_cannot_be_read(tmp_path: Path) -> None:
+    write_package(tmp_path / "site", "broken", ENGINES.encode() + b"\xff")
     found = find_engines()
     assert found["here"] == EntryPoint("here", "tests.apart.test_engines:ActorsHere", ENGINES)
     assert "ray" in found
