@@ -200,6 +200,13 @@ class HasPages(FunctionProvider):
         return ()
 
 
+class HasExtensions(FunctionProvider):
+    """Extensions of the protocol."""
+
+    def mcp_extensions(self) -> Sequence[object]:
+        return ()
+
+
 class HasPart(FunctionProvider):
     """A part of the host."""
 

@@ -173,6 +173,7 @@ REFUSED = [
     (hostile.HasCommands, "commands"),
     (hostile.HasSources, "toolset_sources"),
     (hostile.HasPages, "console_pages"),
+    (hostile.HasExtensions, "mcp_extensions"),
     (hostile.HasPart, "host_part"),
     (hostile.HasRanking, "rank_tools"),
     (hostile.HasWaiting, "approval_waiting"),

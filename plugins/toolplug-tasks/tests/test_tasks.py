@@ -144,6 +144,15 @@ async def test_a_call_that_waits_for_another_person_is_a_task_at_once(serve: Ser
             assert said in done["result"]["content"][0]["text"]
 
 
+async def test_nobody_decides_and_the_refusal_is_the_result(serve: Serve) -> None:
+    async with serve({"approvals": {"life": "1s"}}, tasks_after="1h") as served:
+        ann = with_tasks(served.callers["ann"].client)
+        task = await ann.call("add", a=1, b=2)
+        assert task["statusMessage"] == "waits for approval"
+        done = await ann.ended(task["taskId"])
+        assert done["result"]["_meta"]["toolplug/status"] == "denied"
+
+
 async def test_a_question_before_the_work_stays_one_of_the_request(serve: Serve) -> None:
     async with serve(tasks_after="1h") as served:
         boss = with_tasks(served.callers["boss"].client, **FORMS)
