@@ -95,7 +95,7 @@ class Issuer:
 
     def sign_in(self, user: User, server: str) -> str:
         """Return the code of a sign-in."""
-        life_s = self._numbers.choice([40.0, 90.0, 600.0, 3600.0, None])
+        life_s = self._numbers.choice([15.0, 40.0, 90.0, 600.0, 3600.0, None])
         family = Family(user, server, len(self.families), life_s, refreshes=self._numbers.random() < 0.9)
         self.families.append(family)
         code = f"{_CODE}{family.number}"

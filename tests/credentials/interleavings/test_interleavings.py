@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from random import Random
 
 import pytest
@@ -13,7 +16,7 @@ from tests.credentials.interleavings.hosts import (
     SIGNING_IN,
     SimulatedHost,
 )
-from tests.credentials.interleavings.issuer import Issuer, User, make_jwt
+from tests.credentials.interleavings.issuer import ISSUER, Issuer, User, make_jwt
 from tests.credentials.interleavings.seeded_bugs import SEEDED
 from tests.credentials.interleavings.simulation import CredentialsSimulation, Parts
 from tests.virtual_time import VIRTUAL, virtual_clock
@@ -106,8 +109,22 @@ async def test_a_thousand_first_calls_are_one_exchange_of_a_process(hosts: int) 
     assert len(issuer.exchanges) == len({*tokens}) == hosts
 
 
-@pytest.mark.slow
-async def test_a_thousand_calls_at_two_hosts_renew_an_expired_token_once() -> None:
+@dataclass(frozen=True)
+class SignedIn:
+    """Ada at two hosts, with a token of so many seconds."""
+
+    hosts: list[SimulatedHost]
+    issuer: Issuer
+    reports: list[str]
+
+    async def call(self, at: int, refused: str = "") -> str:
+        """Return the token of a call at one of them."""
+        context = CallContext(Principal("ada", "t1"))
+        return await self.hosts[at].service.credential(SERVERS["jira"], SIGNING_IN, context, "", refused)
+
+
+@asynccontextmanager
+async def signed_in(life_s: float) -> AsyncGenerator[SignedIn]:
     numbers, reports = Random(2), list[str]()
     issuer = Issuer(numbers, reports.append, failing=0.0)
     async with MemoryStore(clock=virtual_clock) as store:
@@ -115,19 +132,47 @@ async def test_a_thousand_calls_at_two_hosts_renew_an_expired_token_once() -> No
         owner, who = SERVERS["jira"], Principal("ada", "t1")
         issuer.sign_in(User("ada", "t1"), "jira")
         family = issuer.families[0]
-        family.life_s, family.refreshes = 60.0, True
-        first = issuer.give(family)
+        family.life_s, family.refreshes = life_s, True
+        access, refresh = issuer.give(family)
         known = UserConnection(
-            tenant="t1", subject="ada", kind="mcp", key="jira", issuer="i", connected_at=1, expires_at=family.expires_at
+            tenant="t1",
+            subject="ada",
+            kind="mcp",
+            key="jira",
+            issuer="i",
+            connected_at=virtual_clock(),
+            expires_at=family.expires_at,
         )
-        tokens = UserTokens(access=first[0], refresh=first[1], token_endpoint="https://issuer.example/token")
-        records = hosts[0].service.oauth.records
-        await records.write(user_key(owner, who), owner, known, tokens, expected=0)
-        await asyncio.sleep(61)
-        asked = [hosts[n % 2].service.credential(owner, SIGNING_IN, CallContext(who), "", "") for n in range(1_000)]
-        assert len({*await asyncio.gather(*asked)}) == 1
+        tokens = UserTokens(access=access, refresh=refresh, token_endpoint=f"{ISSUER}/token")
+        await hosts[0].service.oauth.records.write(user_key(owner, who), owner, known, tokens, expected=0)
+        yield SignedIn(hosts, issuer, reports)
     assert reports == []
-    assert issuer.refreshes == 1
+
+
+@pytest.mark.slow
+async def test_a_thousand_calls_at_two_hosts_renew_an_expired_token_once() -> None:
+    async with signed_in(60.0) as ada:
+        await asyncio.sleep(61)
+        assert len({*await asyncio.gather(*(ada.call(n % 2) for n in range(1_000)))}) == 1
+        assert ada.issuer.refreshes == 1
+
+
+async def test_a_token_of_seconds_is_renewed_in_the_middle_of_its_life() -> None:
+    async with signed_in(20.0) as ada:
+        first = await ada.call(0)
+        await asyncio.sleep(5)
+        assert await ada.call(0) == first
+        await asyncio.sleep(6)
+        assert await ada.call(0) == await ada.call(1) != first
+        assert ada.issuer.refreshes == 1
+
+
+async def test_a_token_that_was_refused_at_its_end_costs_no_sign_in() -> None:
+    async with signed_in(20.0) as ada:
+        await asyncio.sleep(11)
+        second = await ada.call(0)  # was just renewed
+        await asyncio.sleep(21)
+        assert await ada.call(0, refused=second) != second
 
 
 async def test_a_record_that_was_copied_to_another_user_is_not_opened() -> None:

@@ -117,10 +117,10 @@ class OAuthCredentials:
                 await asyncio.sleep(_POLL_S)
                 continue
             left_s = connection.expires_at - self._store.now() if connection.expires_at else None
-            holds = tokens.access != refused and (left_s is None or left_s > (EARLY_S if tokens.refresh else 0.0))
-            if holds:
+            holds = left_s is None or left_s > (_early_s(connection, tokens) if tokens.refresh else 0.0)
+            if holds and tokens.access != refused:
                 return tokens.access
-            if not tokens.refresh or (tokens.access == refused and self._store.now() - tokens.renewed_at < JUST_S):
+            if not tokens.refresh or (holds and self._store.now() - tokens.renewed_at < JUST_S):
                 await self._forget(user, kept)
                 return None
             await self._renew(user, owner, oauth, kept, tokens)
@@ -287,6 +287,14 @@ class OAuthCredentials:
         transport = await transports.checked_transport(self._egress(), trusted=trusted)
         async with httpx2.AsyncClient(transport=transport, trust_env=False, timeout=ASK_S) as http:
             yield http
+
+
+def _early_s(connection: UserConnection, tokens: UserTokens) -> float:
+    """Return how long before its end a token is renewed: of one that lives for seconds only, in the middle of its life.
+
+    It would be renewed without end otherwise: each new one is about to expire.
+    """
+    return min(EARLY_S, (connection.expires_at - (tokens.renewed_at or connection.connected_at)) / 2)
 
 
 def loop_time() -> float:
