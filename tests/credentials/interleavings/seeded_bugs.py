@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.credentials.interleavings.world import Parts
+from tests.credentials.interleavings.credentials_world import Parts
 
 from toolplug.parts.credentials.exchange import ExchangedTokens
 from toolplug.parts.credentials.oauth import LEASE_S, OAuthCredentials

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from random import Random
 
 import pytest
+from tests.credentials.interleavings.credentials_world import CredentialsWorld, Parts
 from tests.credentials.interleavings.hosts import (
     EXCHANGING,
     GRAPH,
@@ -18,7 +19,6 @@ from tests.credentials.interleavings.hosts import (
 )
 from tests.credentials.interleavings.issuer import ISSUER, Issuer, User, make_jwt
 from tests.credentials.interleavings.seeded_bugs import SEEDED
-from tests.credentials.interleavings.world import CredentialsWorld, Parts
 from tests.virtual_time import VIRTUAL, virtual_clock
 
 from toolplug.catalog.call import CallContext, Credentials, Principal
