@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.credentials.interleavings.simulation import Parts
+from tests.credentials.interleavings.credentials_world import Parts
 
 from toolplug.parts.credentials.exchange import ExchangedTokens
 from toolplug.parts.credentials.oauth import LEASE_S, OAuthCredentials
@@ -83,7 +83,7 @@ class _GivesTheRefused(OAuthCredentials):
 
 
 class _ForgetsOnlyHere(OAuthCredentials):
-    async def disconnect(self, owner: Any, who: Any) -> tuple[bool, bool]:
+    async def disconnect(self, owner: Any, oauth: Any, who: Any) -> tuple[bool, bool]:
         return True, False
 
 
@@ -141,4 +141,4 @@ SEEDED = {
     "first calls that do not wait for one another": (Parts(exchanged=_ExchangesForEachCall), "two exchanges at once"),
     "an exchanged token that is not shared": (Parts(exchanged=_KeepsNothing), "was exchanged though there was a token"),
 }
-"""What is wrong → the simulation in which it is, and the violation that shows it."""
+"""What is wrong → the world in which it is, and the violation that shows it."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from random import Random
 
 import pytest
+from tests.credentials.interleavings.credentials_world import CredentialsWorld, Parts
 from tests.credentials.interleavings.hosts import (
     EXCHANGING,
     GRAPH,
@@ -18,7 +19,6 @@ from tests.credentials.interleavings.hosts import (
 )
 from tests.credentials.interleavings.issuer import ISSUER, Issuer, User, make_jwt
 from tests.credentials.interleavings.seeded_bugs import SEEDED
-from tests.credentials.interleavings.simulation import CredentialsSimulation, Parts
 from tests.virtual_time import VIRTUAL, virtual_clock
 
 from toolplug.catalog.call import CallContext, Credentials, Principal
@@ -29,7 +29,7 @@ from toolplug.stores.memory import MemoryStore
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I38-interleavings")]
 
 ROUNDS = 40
-"""Interleavings of one simulation."""
+"""Interleavings of one world."""
 SHARDS = 4
 MOST = 150
 """Worlds in which a bug must show; the rarest shows in every twentieth."""
@@ -69,11 +69,11 @@ def run(seeds: range) -> tuple[set[str], int]:
     outcomes: set[str] = set()
     deaths = 0
     for seed in seeds:
-        simulation = CredentialsSimulation(seed)
-        simulation.run(ROUNDS)
-        assert simulation.violations == [], seed
-        outcomes |= simulation.outcomes.keys()
-        deaths += simulation.deaths
+        world = CredentialsWorld(seed)
+        world.run(ROUNDS)
+        assert world.violations == [], seed
+        outcomes |= world.outcomes.keys()
+        deaths += world.deaths
     return outcomes, deaths
 
 
@@ -85,9 +85,9 @@ def test_the_simulation_finds(bug: str) -> None:
 
 
 def violations(seed: int, parts: Parts) -> list[str]:
-    simulation = CredentialsSimulation(seed, parts)
-    simulation.run(ROUNDS)
-    return simulation.violations
+    world = CredentialsWorld(seed, parts)
+    world.run(ROUNDS)
+    return world.violations
 
 
 @pytest.mark.slow

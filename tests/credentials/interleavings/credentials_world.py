@@ -76,7 +76,7 @@ class KeptExchange:
 
 
 @dataclass(eq=False)
-class CredentialsSimulation:
+class CredentialsWorld:
     """Two hosts, their users and the issuer; `violations` is what must not have happened."""
 
     seed: int
@@ -282,7 +282,8 @@ class CredentialsSimulation:
         kept = await oauth.sign_ins.take_state(state, browser)
         if kept is None:
             return None
-        await oauth.finish(kept, code, None)
+        assert SIGNING_IN.oauth is not None
+        await oauth.finish(kept, SIGNING_IN.oauth, code, None)
         self._count("connected")
         return family
 
@@ -293,7 +294,7 @@ class CredentialsSimulation:
         seat.disconnecting += 1
         try:
             with suppress(StoreError):
-                await host.service.disconnect(SERVERS[server], Principal(user.subject, user.tenant))
+                await host.service.disconnect(SERVERS[server], SIGNING_IN, Principal(user.subject, user.tenant))
                 self._count("disconnected")
                 if alone and connects == seat.connects:
                     seat.gone_at = virtual_clock()
@@ -311,7 +312,7 @@ class CredentialsSimulation:
             each.exchanged = None
         try:
             with suppress(StoreError):
-                await host.service.disconnect(GRAPH, Principal(user.subject, user.tenant))
+                await host.service.disconnect(GRAPH, EXCHANGING, Principal(user.subject, user.tenant))
         finally:
             for each in kept:
                 each.running -= 1
