@@ -56,6 +56,13 @@ async def test_calls_of_one_session_share_a_container(small: Any) -> None:
     assert first.metadata["container_id"] == second.metadata["container_id"] != other.metadata.get("container_id")
 
 
+async def test_of_two_people_behind_one_key_each_has_a_container_of_its_own(small: Any) -> None:
+    mine, others = {"drive": "mine"}, {"drive": "other"}
+    assert not (await small.one.call("x = 1", session="AAAAAAAA", credentials=mine)).is_error
+    assert (await small.one.call("x", session="AAAAAAAA", credentials=others)).is_error
+    assert (await small.one.call("x", session="AAAAAAAA", credentials=mine)).output == "1"
+
+
 @pytest.mark.requirement("I3-code-calls")
 async def test_an_exception_is_a_tool_error_with_the_frames_of_the_code_alone(small: Any) -> None:
     result = await small.one.call("import json\nprint('before')\ndef f(text):\n    return json.loads(text)\nf('{')")

@@ -45,6 +45,17 @@ async def test_a_script_waits_for_a_person_and_goes_on_in_another_process(serve:
     assert shop.orders == ["tea"]
 
 
+async def test_of_two_people_behind_one_key_each_has_runs_of_its_own(serve: Serve) -> None:
+    async with serve(tools=ASK) as opened:
+        mine, others = (CallContext(ADA, credentials={"shop": each}) for each in ("mine", "other"))
+        first, equal, other = [await opened.run(CODE, who) for who in (mine, mine, others)]
+        assert ticket_of(first) == ticket_of(equal) != ticket_of(other)
+        ticket = await opened.decide(first)
+        with_ticket = await opened.run(CODE, others._replace(approval=ticket))
+        assert (with_ticket.status, opened.shop.orders) == (ToolStatus.DENIED, [])
+        assert (await opened.run(CODE, mine._replace(approval=ticket))).structured == DONE
+
+
 async def test_a_script_pauses_as_often_as_it_must(serve: Serve) -> None:
     async with serve(tools=ASK) as opened:
         code = 'for n in range(5):\n    await order(item=str(n))\n"done"'
@@ -193,7 +204,7 @@ async def test_a_paused_run_goes_on_for_its_own_caller_alone(serve: Serve, tmp_p
     ben = CallContext(Principal("ben", scopes=frozenset({"tools:call"})), approval=ticket)
     with closing(sqlite3.connect(file)) as connection, connection:
         ((key,),) = connection.execute("SELECT key FROM records WHERE key LIKE '%/run/%'").fetchall()
-        mine, theirs = (equal_digest(CODE, context) for context in (CallContext(ADA), ben))
+        mine, theirs = (equal_digest(CODE, context, "") for context in (CallContext(ADA), ben))
         assert mine in key
         connection.execute("UPDATE records SET key = ? WHERE key = ?", (key.replace(mine, theirs), key))
     async with serve(tools=ASK, store=f"sqlite:///{file}") as opened:

@@ -199,6 +199,26 @@ async def test_http_has_the_same_record(serve: Serve, tmp_path: Path) -> None:
         assert "/v1/tasks/{id}" in (await client.get("/v1/openapi.json")).json()["paths"]
 
 
+async def test_of_two_people_behind_one_key_each_has_tasks_of_its_own(serve: Serve, tmp_path: Path) -> None:
+    async with serve() as served:
+        client = served.callers["ann"].client
+        call = {"name": "wait_for", "arguments": {"file": str(tmp_path / "a")}}
+        mine, others = ({"X-Toolplug-Credential-Shop": each} for each in ("mine", "other"))
+        place = (await client.post("/v1/tool-calls", json=call, headers={"Prefer": "respond-async", **mine})).headers[
+            "location"
+        ]
+        for headers in (others, {}):
+            assert (await client.get(place, headers=headers)).status_code == 404
+            assert (await client.delete(place, headers=headers)).status_code == 404
+        task_id = place.rpartition("/")[2]
+        for method in ("tasks/get", "tasks/cancel"):
+            assert (await with_tasks(client).send(method, taskId=task_id))["code"] == -32602
+            assert (await with_tasks(client).send(method, others, taskId=task_id))["code"] == -32602
+        assert (await with_tasks(client).send("tasks/get", mine, taskId=task_id))["status"] == "working"
+        assert (await client.get(place, headers=mine)).json()["status"] == "working"
+        assert (await client.delete(place, headers=mine)).status_code == 204
+
+
 async def test_deleting_a_task_that_runs_ends_it(serve: Serve, tmp_path: Path) -> None:
     async with serve() as served:
         client = served.callers["ann"].client

@@ -45,8 +45,8 @@ class TooManyContainers(Exception):
     """There is no room for another container, and none that may be ended for it."""
 
 
-SharingKey = tuple[str, str, str]
-"""Tenant, subject and session, conversation or request of calls that share a container."""
+SharingKey = tuple[str, str, str, str]
+"""Tenant, subject, scope of credentials, and session, conversation or request of calls that share a container."""
 
 
 @dataclass(slots=True, eq=False)
@@ -158,12 +158,14 @@ class Containers:
         self.touch(entry)
         return entry
 
-    async def share(self, owner: Principal, key: str) -> ContainerEntry:
+    async def share(self, owner: Principal, key: str, scope: str = "") -> ContainerEntry:
         """Return the container that calls with this key share, a new one for the first. An empty key is shared by none.
+
+        `scope` stands for the credentials that a call brings: of two people behind one API key each has its own.
 
         Raises `TooManyContainers` and `Unavailable`.
         """
-        place = (owner.tenant, owner.subject, key)
+        place = (owner.tenant, owner.subject, scope, key)
         if not key:
             return await self.create(owner, "auto", shared=place)
         task = self._shared.get(place)

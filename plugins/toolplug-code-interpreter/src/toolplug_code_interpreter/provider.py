@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from hashlib import sha256
 from typing import Annotated
 
 from prometheus_client import Counter, Gauge
@@ -107,7 +109,9 @@ class CodeInterpreter(FunctionProvider):
             named = named_container(context.options)
             me = context.principal
             entry = (
-                await containers.share(me, context.session or context.conversation or context.request_id)
+                await containers.share(
+                    me, context.session or context.conversation or context.request_id, _scope_of(context)
+                )
                 if named is None
                 else containers.find(me, named)
             )
@@ -153,3 +157,9 @@ class CodeInterpreter(FunctionProvider):
                 self._running.set_function(containers.__len__)
                 self._containers = containers
             return self._containers
+
+
+def _scope_of(context: CallContext) -> str:
+    """Return what stands for the credentials that a call brings, in this process; empty for none."""
+    brought = context.credentials
+    return sha256(json.dumps(sorted(brought.items())).encode()).hexdigest() if brought else ""

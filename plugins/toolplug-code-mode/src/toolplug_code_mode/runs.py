@@ -60,9 +60,13 @@ def _unpack(value: bytes) -> RunRecord:
     return RunRecord(cast("State", state), b64decode(str(made)), cast("list[str]", tickets), sealed)
 
 
-def equal_digest(code: str, context: CallContext) -> str:
-    """Return the digest of what two calls must have in common to be about one run."""
-    said = json.dumps([code, context.principal.subject, context.agent, context.session])
+def equal_digest(code: str, context: CallContext, scope: str) -> str:
+    """Return the digest of what two calls must have in common to be about one run.
+
+    `scope` is that of the credentials that the caller brings, empty for none: an application may have one key for all
+    its users, and who brings other credentials never gets the run of somebody else.
+    """
+    said = json.dumps([code, context.principal.subject, context.agent, context.session, *([scope] if scope else [])])
     return hashlib.sha256(said.encode()).hexdigest()[:40]
 
 

@@ -56,7 +56,7 @@ class Scripts:
 
     async def _join(self, code: str, context: CallContext, ticket: str | None) -> ToolResult | None:
         """Return the answer of a run of this call that has begun before; None to begin one."""
-        store, equal = self._site.store(context.principal), equal_digest(code, context)
+        store, equal = self._site.store(context.principal), equal_digest(code, context, await self._scope(context))
         watched: set[str] = set()
         pause_s = LOOK_S
         while True:
@@ -78,8 +78,8 @@ class Scripts:
             pause_s = min(2 * pause_s, MAX_LOOK_S)
 
     async def _begin(self, code: str, context: CallContext) -> ToolResult:
-        store = self._site.store(context.principal)
-        run = Run(store, self._sealer, context.principal.tenant, equal_digest(code, context))
+        store, equal = self._site.store(context.principal), equal_digest(code, context, await self._scope(context))
+        run = Run(store, self._sealer, context.principal.tenant, equal)
         calls = Calls(await self._tables.of(context.tools), context, self._most, run.journal)
         return await self._drive(run, code, calls, Printed(), None)
 
@@ -171,6 +171,12 @@ class Scripts:
         status, output = ToolStatus(str(facts["status"])), str(facts["output"])
         structured = json.loads(output) if status is ToolStatus.SUCCESS and output.startswith("{") else None
         return ToolResult(output=output, status=status, structured=structured)
+
+    async def _scope(self, context: CallContext) -> str:
+        """Return the scope of the credentials that the caller brings, by the key of the host; empty for none."""
+        if not context.credentials:
+            return ""
+        return (await self._sealer()).digest(json.dumps(sorted(context.credentials.items())).encode())
 
     async def _sealer(self) -> Sealer:
         try:

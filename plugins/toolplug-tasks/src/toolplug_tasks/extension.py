@@ -29,7 +29,7 @@ from toolplug.providers.offering.mcp_extensions import (
     McpExtension,
 )
 from toolplug.runtime.tasks import BackgroundTasks
-from toolplug_tasks.records import MAX_TASKS
+from toolplug_tasks.records import MAX_TASKS, TaskOwner
 from toolplug_tasks.running import RunningTasks
 from toolplug_tasks.work import MAX_MESSAGE
 
@@ -78,7 +78,7 @@ class TasksExtension(McpExtension):
         return AcceptedCall(task, f"{PATH}/{task['taskId']}")
 
     async def _get(self, request: ExtensionRequest) -> Fields:
-        task = await self._tasks.current(request.principal, request.params.get("taskId"))
+        task = await self._tasks.current(_owner_of(request), request.params.get("taskId"))
         if task is None:
             raise ExtensionRefused(types.INVALID_PARAMS, _NO_TASK)
         return task
@@ -87,12 +87,12 @@ class TasksExtension(McpExtension):
         task_id, responses = request.params.get("taskId"), request.params.get("inputResponses")
         if not isinstance(responses, dict):
             raise ExtensionRefused(types.INVALID_PARAMS, "inputResponses: it should be an object of answers by name")
-        if not await self._tasks.update(request.principal, task_id, cast("object", responses)):
+        if not await self._tasks.update(_owner_of(request), task_id, cast("object", responses)):
             raise ExtensionRefused(types.INVALID_PARAMS, _NO_TASK)
         return _NOTHING
 
     async def _cancel(self, request: ExtensionRequest) -> Fields:
-        if not await self._tasks.cancel(request.principal, request.params.get("taskId")):
+        if not await self._tasks.cancel(_owner_of(request), request.params.get("taskId")):
             raise ExtensionRefused(types.INVALID_PARAMS, _NO_TASK)
         return _NOTHING
 
@@ -107,6 +107,10 @@ class TasksExtension(McpExtension):
         except BaseException:
             self._cancelling.start(_cancel_there(task_id, server), "toolplug-task-cancel")
             raise
+
+
+def _owner_of(request: ExtensionRequest) -> TaskOwner:
+    return TaskOwner(request.principal, request.scope)
 
 
 async def _drive(task_id: str, task: Fields, server: ExtensionServer) -> Fields:

@@ -48,14 +48,29 @@ class _Found(NamedTuple):
     revision: int
 
 
-def task_key(caller: Principal, task_id: str) -> str:
-    """Return the key of a caller's task."""
-    return f"{PREFIX}{tenant_digest(caller.tenant)}/{sha256(caller.subject.encode()).hexdigest()[:32]}/{task_id}"
+class TaskOwner(NamedTuple):
+    """Whose a task is: a caller, and the scope of the credentials that it brings, empty for none.
+
+    An application may have one API key for all its users: who brings other credentials has no task of somebody else.
+    """
+
+    caller: Principal
+    scope: str = ""
 
 
-def key_of_id(caller: Principal, task_id: object) -> str | None:
-    """Return the key that a caller's task of this id has; None for what is no id."""
-    return task_key(caller, task_id) if isinstance(task_id, str) and _ID.fullmatch(task_id) else None
+def _keys_of(caller: Principal) -> str:
+    """Return what the keys of all tasks of a caller begin with, whatever credentials it brings."""
+    return f"{PREFIX}{tenant_digest(caller.tenant)}/{sha256(caller.subject.encode()).hexdigest()[:32]}/"
+
+
+def _task_key(owner: TaskOwner, task_id: str) -> str:
+    scope = f"{sha256(owner.scope.encode()).hexdigest()[:32]}." if owner.scope else ""
+    return f"{_keys_of(owner.caller)}{scope}{task_id}"
+
+
+def key_of_id(owner: TaskOwner, task_id: object) -> str | None:
+    """Return the key that an owner's task of this id has; None for what is no id."""
+    return _task_key(owner, task_id) if isinstance(task_id, str) and _ID.fullmatch(task_id) else None
 
 
 class TaskRecords:
@@ -66,10 +81,10 @@ class TaskRecords:
 
     async def has_room(self, caller: Principal) -> bool:
         """Return whether a caller may have one more task."""
-        return len(await self._store.keys(task_key(caller, ""), limit=MAX_TASKS)) < MAX_TASKS
+        return len(await self._store.keys(_keys_of(caller), limit=MAX_TASKS)) < MAX_TASKS
 
-    async def add(self, caller: Principal, owner: str, message: str, timeout_s: float) -> tuple[str, StoredTask]:
-        """Keep a new task of a caller, and return its key and what is kept."""
+    async def add(self, whose: TaskOwner, owner: str, message: str, timeout_s: float) -> tuple[str, StoredTask]:
+        """Keep a new task that the process `owner` runs, and return its key and what is kept."""
         now = self._store.now()
         task: Task = {
             "taskId": f"task_{token_hex(16)}",
@@ -81,7 +96,7 @@ class TaskRecords:
         }
         if message:
             task["statusMessage"] = message
-        key = task_key(caller, task["taskId"])
+        key = _task_key(whose, task["taskId"])
         stored: StoredTask = {"task": task, "owner": owner, "answers": {}, "until": now + timeout_s + KEPT_S}
         await self._write(key, stored, 0)
         return key, stored
@@ -91,9 +106,9 @@ class TaskRecords:
         found = await self._find(key)
         return None if found is None else found.stored
 
-    async def find_of(self, caller: Principal, task_id: object) -> tuple[str, StoredTask] | None:
-        """Return the key and the task of this id, if it is the caller's; None for any other text."""
-        key = key_of_id(caller, task_id)
+    async def find_of(self, owner: TaskOwner, task_id: object) -> tuple[str, StoredTask] | None:
+        """Return the key and the task of this id, if it is the owner's; None for any other text."""
+        key = key_of_id(owner, task_id)
         stored = None if key is None else await self.find(key)
         return None if key is None or stored is None else (key, stored)
 

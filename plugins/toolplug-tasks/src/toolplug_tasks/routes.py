@@ -10,7 +10,9 @@ from typing_extensions import TypedDict
 
 from toolplug.http import HostRequest, answers, part_of, route
 from toolplug.http.errors import HttpProblem
+from toolplug.http.requests import credential_scope
 from toolplug_tasks.part import TasksPart
+from toolplug_tasks.records import TaskOwner
 
 SCOPE = "tools:call"
 
@@ -35,7 +37,7 @@ class TaskRecord(TypedDict):
 async def read_task(request: HostRequest) -> Response:
     """Answer the task. Raises `HttpProblem` and `StoreError`."""
     tasks = part_of(request, TasksPart).tasks
-    task = await tasks.current(request.state["principal"], request.path_params["id"])
+    task = await tasks.current(await _owner_of(request), request.path_params["id"])
     if task is None:
         raise _not_found()
     return JSONResponse(task, headers={"cache-control": "no-store"})
@@ -46,9 +48,13 @@ async def read_task(request: HostRequest) -> Response:
 async def delete_task(request: HostRequest) -> Response:
     """End the task if it runs, and forget it. Raises `HttpProblem` and `StoreError`."""
     tasks = part_of(request, TasksPart).tasks
-    if not await tasks.delete(request.state["principal"], request.path_params["id"]):
+    if not await tasks.delete(await _owner_of(request), request.path_params["id"]):
         raise _not_found()
     return Response(status_code=204)
+
+
+async def _owner_of(request: HostRequest) -> TaskOwner:
+    return TaskOwner(request.state["principal"], await credential_scope(request))
 
 
 def _not_found() -> HttpProblem:

@@ -14,7 +14,7 @@ from functools import partial
 import mcp_types as types
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from toolplug import PartServices, Principal
+from toolplug import PartServices
 from toolplug.catalog.exact_json import as_object, dump_json
 from toolplug.cluster.followed import Follower
 from toolplug.crashes import log_crash
@@ -24,7 +24,7 @@ from toolplug.providers.offering.mcp_extensions import ExtendedCall, ExtensionRe
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.stores.store import Change
 from toolplug_tasks.decisions import Decisions
-from toolplug_tasks.records import FINAL, POLL_MS, PREFIX, StoredTask, Task, TaskRecords, key_of_id
+from toolplug_tasks.records import FINAL, POLL_MS, PREFIX, StoredTask, Task, TaskOwner, TaskRecords, key_of_id
 from toolplug_tasks.settings import TaskSettings
 from toolplug_tasks.work import Work, refusal_of
 
@@ -106,6 +106,10 @@ class RunningTasks:
         work.start()
         return work.task
 
+    async def scope_of(self, credentials: Mapping[str, str]) -> str:
+        """Return the scope of the credentials that a caller brings. Raises `StoreError`."""
+        return await self._services.calls.scope_of(credentials)
+
     async def listen(self) -> None:
         """Hear of what others write of tasks, from the first one on. Raises `StoreError`."""
         async with self._starting:
@@ -122,7 +126,7 @@ class RunningTasks:
         if not self._beating:
             self._beating.start(self._beat(), "toolplug-tasks")
 
-    async def current(self, caller: Principal, task_id: object) -> Task | None:
+    async def current(self, caller: TaskOwner, task_id: object) -> Task | None:
         """Return a caller's task, `failed` if its process has died; None if there is none. Raises `StoreError`."""
         # Of a task that runs here nothing is read: clients ask once a second.
         work = self._works.get(key_of_id(caller, task_id) or "")
@@ -137,7 +141,7 @@ class RunningTasks:
         lost = await self.records.change(key, self._lose)
         return None if lost is None else lost["task"]
 
-    async def cancel(self, caller: Principal, task_id: object) -> bool:
+    async def cancel(self, caller: TaskOwner, task_id: object) -> bool:
         """Cancel a caller's task, unless it has ended; return False if there is none. Raises `StoreError`."""
         found = await self.records.find_of(caller, task_id)
         if found is None:
@@ -145,7 +149,7 @@ class RunningTasks:
         cancelled = partial(self.records.end, status="cancelled", statusMessage="its client has cancelled it")
         return await self._change(found[0], cancelled) is not None
 
-    async def delete(self, caller: Principal, task_id: object) -> bool:
+    async def delete(self, caller: TaskOwner, task_id: object) -> bool:
         """End and forget a caller's task; return False if there is none. Raises `StoreError`."""
         found = await self.records.find_of(caller, task_id)
         if found is None:
@@ -155,7 +159,7 @@ class RunningTasks:
             work.see(None)
         return True
 
-    async def update(self, caller: Principal, task_id: object, responses: object) -> bool:
+    async def update(self, caller: TaskOwner, task_id: object, responses: object) -> bool:
         """Pass on the answers of a task's user; what is not asked is ignored. Return False if there is no such task.
 
         Raises `ExtensionRefused` for what is no answer, and `StoreError`.

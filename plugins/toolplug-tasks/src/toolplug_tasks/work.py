@@ -20,7 +20,7 @@ from toolplug.catalog.exact_json import as_object
 from toolplug.errors import StoreError
 from toolplug.providers.offering.mcp_extensions import ExtendedCall, ExtensionRefused, Fields
 from toolplug_tasks.decisions import Decisions
-from toolplug_tasks.records import FINAL, StoredTask, Task, TaskRecords
+from toolplug_tasks.records import FINAL, StoredTask, Task, TaskOwner, TaskRecords
 
 WAITS = "waits for approval"
 MAX_MESSAGE = 500
@@ -42,6 +42,10 @@ class Keeper(Protocol):
     @property
     def timeout_s(self) -> float:
         """Seconds that a task may run."""
+        ...
+
+    async def scope_of(self, credentials: Mapping[str, str]) -> str:
+        """Return the scope of the credentials that a caller brings. Raises `StoreError`."""
         ...
 
     async def listen(self) -> None:
@@ -100,9 +104,10 @@ class Work:
                     self._refused = True
                     return False
                 keeper = self._keeper
+                whose = TaskOwner(self.caller, await keeper.scope_of(self._call.context.credentials))
                 # Before the record: from then on another process may end it.
                 await keeper.listen()
-                key, stored = await keeper.records.add(self.caller, keeper.owner, message, keeper.timeout_s)
+                key, stored = await keeper.records.add(whose, keeper.owner, message, keeper.timeout_s)
                 self.task = stored["task"]
                 self.key, self.written = key, message
                 self.see(stored)

@@ -30,10 +30,15 @@ class ExtensionRefused(Exception):
 
 
 class ExtensionRequest(NamedTuple):
-    """A request for a method of an extension, of a client that has declared the extension."""
+    """A request for a method of an extension, of a client that has declared the extension.
+
+    `scope` is that of the credentials that the client brings, empty for none: what is kept for a principal is kept for
+    its scope too, as an application may have one API key for all its users.
+    """
 
     params: Fields
     principal: Principal
+    scope: str = ""
 
 
 ExtensionMethod = Callable[[ExtensionRequest], Awaitable[Fields]]

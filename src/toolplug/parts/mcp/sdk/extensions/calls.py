@@ -93,7 +93,7 @@ async def _answer(ctx: _Context, extension: McpExtension, answer: ExtensionMetho
         needed = {"requiredCapabilities": {"extensions": {extension.name: nothing}}}
         said = f"{ctx.method} is of the extension {extension.name}, which this request does not declare"
         raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, said, needed)
-    request = ExtensionRequest(ctx.params or EMPTY, ctx.lifespan_context.context.principal)
+    request = ExtensionRequest(ctx.params or EMPTY, ctx.lifespan_context.context.principal, ctx.lifespan_context.scope)
     try:
         return {**await answer(request), "resultType": "complete"}
     except ExtensionRefused as error:
