@@ -156,7 +156,6 @@ MAX_GARBAGE = 1_000
 
 _IDS = re.compile(rb'"id"\s*:\s*"?([^",}\s]{1,100})')
 _TOO_DEEP = "its answer is nested too deeply"
-_CANCELLED = "notifications/cancelled"
 
 
 Waiting = dict[str, RequestId]

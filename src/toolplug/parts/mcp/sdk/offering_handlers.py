@@ -162,7 +162,6 @@ def refusal_of(ctx: _Context, error: RequestRefused) -> MCPError:
     return MCPError(code, str(error), None if error.data is None else dict(error.data))
 
 
-_Context = ServerRequestContext[McpCaller, Any]
 _notification: TypeAdapter[types.ServerNotification] = TypeAdapter(types.ServerNotification)
 
 

@@ -130,7 +130,6 @@ class MakerLeases:
             await self._stopped((response,))
 
 
-_LOG = logging.getLogger("toolplug.responses")
 _MAKER_GONE = {"code": "server_error", "message": "the process that made the response has ended"}
 
 
