@@ -250,7 +250,9 @@ def test_an_unknown_type_hides_no_rule_and_suggests_only_packages_of_this_projec
         ("providers.strange.required", "wrong_value"),
     ]
     assert "pip install" not in done.out
-    shipped = {folder.name for folder in (Path(__file__).parents[2] / "plugins").iterdir()}
+    projects = (Path(__file__).parents[2] / "plugins").glob("*/pyproject.toml")
+    # An engine runs the workers of an entry, and is no type of one.
+    shipped = {project.parent.name for project in projects if '"toolplug.engines"' not in project.read_text("utf-8")}
     known = tomllib.loads(files("toolplug.host.file").joinpath("known_packages.toml").read_text("utf-8"))["packages"]
     assert shipped == set(known.values())
 

@@ -253,12 +253,12 @@ def served_clock(tmp_path: Path) -> Generator[str]:
 def test_a_url_becomes_a_package_that_calls_the_server_there(
     run: Run, tmp_path: Path, pass_tests: Callable[[str], type], served_clock: str
 ) -> None:
-    done = run("new-provider", "remote", "--from", served_clock, "--json")
+    done = run("new-provider", "distant", "--from", served_clock, "--json")
     assert (done.code, done.json.get("warnings")) == (0, None), done.out
     assert 'network = ["127.0.0.1"]' in package_text(
-        tmp_path, "remote", "src/toolplug_remote/toolplug_permissions.toml"
+        tmp_path, "distant", "src/toolplug_distant/toolplug_permissions.toml"
     )
-    kind = pass_tests("remote")
+    kind = pass_tests("distant")
     assert output_of(kind, "now", zone="CET") == "noon in CET, no word"
     assert "the server of 'it' went away: " in output_of(kind, "stop")
     with pytest.raises(ConfigError, match=r"the server of 'it' does not answer: .*; start it, or correct its entry"):

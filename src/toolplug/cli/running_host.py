@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
-from httpx2 import Response
-from pydantic import TypeAdapter, ValidationError
 
-from toolplug.errors import ConfigError, HostError, HostRefused, HostUnreachable, Problem
-from toolplug.http.errors import ErrorAnswer
+from toolplug.errors import ConfigError, HostError, HostRefused, Problem
 
 KEY = "TOOLPLUG_KEY"
 DEFAULT_URL = "http://127.0.0.1:8080"
@@ -52,12 +49,3 @@ def host_problem(error: HostError, config: str, code: str = "") -> Problem:
         "wrong_audience": "a plugin's token opens only its own routes; use an API key",
     }
     return Problem(code=error.code, message=str(error), path=code, hint=hints.get(error.code, ""))
-
-
-def refusal(response: Response) -> HostRefused | HostUnreachable:
-    """Return the error for an answer without success, whose body has been read."""
-    try:
-        error = TypeAdapter(ErrorAnswer).validate_json(response.content)["error"]
-    except ValidationError:
-        return HostUnreachable(f"what answers at {response.url} is no toolplug host: status {response.status_code}")
-    return HostRefused(error["code"], error["message"], param=error["param"])

@@ -119,6 +119,13 @@ class CallAnswer(Answer):
     retry_after_s: NotRequired[Annotated[float, Field(description="after so many seconds the same call may work")]]
 
 
+class AcceptedAnswer(TypedDict):
+    """A call that is answered later. The plugin that keeps it says what else its record has."""
+
+    taskId: str
+    status: str
+
+
 class ToolList(TypedDict):
     """The caller's tools in one dialect."""
 
@@ -309,7 +316,7 @@ def replayed_headers(result: ToolResult) -> Mapping[str, str] | None:
 
 
 @route("POST", "/v1/tool-calls", CALL, "Call a tool; 200 however it ends", CallBody, parameters=(*CALL_HEADERS, PREFER))
-@answers(CallAnswer, others={202: dict[str, object]}, errors=(404, 409, 422), content_types=JSON_OR_EVENTS)
+@answers(CallAnswer, others={202: AcceptedAnswer}, errors=(404, 409, 422), content_types=JSON_OR_EVENTS)
 async def call_tool(request: HostRequest) -> Response:
     """Run one call; it is cancelled when its client hangs up. Raises `HttpProblem` and `AccessError`."""
     key = idempotency_key(request)

@@ -11,7 +11,7 @@ import typer
 from httpx2 import Client, EventSource, InvalidURL, RequestError, SSEError, Timeout
 
 from toolplug.catalog.exact_json import dump_json
-from toolplug.cli.running_host import refusal
+from toolplug.cli.host_answers import refusal
 from toolplug.errors import HostRefused, HostUnreachable
 from toolplug.parts.responses.builder import Event
 

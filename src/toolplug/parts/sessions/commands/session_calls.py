@@ -12,8 +12,8 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from toolplug.catalog.call import ToolStatus
 from toolplug.catalog.exact_json import dump_json
 from toolplug.cli.arguments import arguments_from
+from toolplug.cli.host_answers import refusal
 from toolplug.cli.output import print_json, print_progress, print_result
-from toolplug.cli.running_host import refusal
 from toolplug.config.nearest import name_hint
 from toolplug.errors import HostUnreachable
 from toolplug.http.tools import CallAnswer
