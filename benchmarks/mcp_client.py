@@ -15,7 +15,10 @@ from benchmarks.calling import repeated
 from benchmarks.frame import Batch, Row, timed
 from benchmarks.process import started
 from mcp import Client
-from toolplug import Principal, ToolCall, open_host
+from toolplug import CallContext, Principal, ToolCall, open_host
+from toolplug.parts.credentials.running import RunningCredentials
+from toolplug.parts.credentials.service import tokens_of
+from toolplug.parts.credentials.tokens import UserConnection, UserTokens, user_key
 
 ARGUMENTS = {"name": "World"}
 OPERATOR = Principal(subject="olga", tenant="t1", scopes=frozenset({"admin", "operator"}))
@@ -41,6 +44,15 @@ def http() -> Generator[Entry]:
         yield {"url": f"http://127.0.0.1:{served.port}/mcp"}
 
 
+def _settings(entry: Entry) -> dict[str, object]:
+    return {
+        "store": "memory://",
+        "mcp_servers": {"bench": entry},
+        "toolsets": {"bench": {"prefix": "bench", "from": "mcp:bench"}},
+        "agents": {"caller": {"toolsets": ["bench"]}},
+    }
+
+
 Reached = Callable[[], AbstractContextManager[Entry]]
 
 
@@ -48,16 +60,46 @@ Reached = Callable[[], AbstractContextManager[Entry]]
 async def through_a_host(reached: Reached) -> AsyncGenerator[Batch]:
     """The tool of an agent's toolset, with every default knob on."""
     with reached() as entry:
-        settings = {
-            "store": "memory://",
-            "mcp_servers": {"bench": entry},
-            "toolsets": {"bench": {"prefix": "bench", "from": "mcp:bench"}},
-            "agents": {"caller": {"toolsets": ["bench"]}},
-        }
-        async with open_host(settings, environ={}) as host:
+        async with open_host(_settings(entry), environ={}) as host:
             await host.servers.loaded.discover("bench", by=OPERATOR, wait_s=_FOUND_S, request_id="")
             executor = host.executor_for(OPERATOR, agent="caller")
             yield await repeated(executor, ToolCall(id="c1", name="bench.hello", arguments=ARGUMENTS))
+
+
+@asynccontextmanager
+async def with_headers(*, signed_in: bool) -> AsyncGenerator[Batch]:
+    """The tool with a header of the file, or with the token of a caller who has signed in."""
+    with http() as entry:
+        issuer = "https://login.example"
+        server: dict[str, object] = {**entry, "headers": {"Authorization": "Bearer of-the-list"}}
+        if signed_in:
+            server["user_auth"] = {"oauth": {"issuer": issuer}}
+        async with open_host(_settings(server), environ={}) as host:
+            await host.servers.loaded.discover("bench", by=OPERATOR, wait_s=_FOUND_S, request_id="")
+            if signed_in:
+                part = host.part(RunningCredentials)
+                assert part is not None, "it is always on"
+                owner, _ = part.entries()["bench"]
+                known = UserConnection(
+                    tenant=OPERATOR.tenant,
+                    subject=OPERATOR.subject,
+                    kind=owner.kind,
+                    key=owner.key,
+                    issuer=issuer,
+                    connected_at=0.0,
+                )
+                records, token = tokens_of(part).oauth.records, UserTokens(access="of-olga")
+                await records.write(user_key(owner, OPERATOR), owner, known, token, expected=0)
+            executor, context = host.executor_for(OPERATOR, agent="caller"), CallContext(OPERATOR, agent="caller")
+            call = ToolCall(id="c1", name="bench.hello", arguments=ARGUMENTS)
+            result = await executor.execute(call, context)
+            assert not result.is_error, result.output
+
+            async def run(n: int) -> None:
+                for _ in repeat(None, n):
+                    await executor.execute(call, context)
+
+            yield timed(run)
 
 
 @asynccontextmanager
@@ -93,4 +135,17 @@ def _row(name: str, reached: Reached) -> Row:
     )
 
 
-ROWS = (_row("call of an MCP tool over stdio", pipes), _row("call of an MCP tool over HTTP", http))
+ROWS = (
+    _row("call of an MCP tool over stdio", pipes),
+    _row("call of an MCP tool over HTTP", http),
+    Row(
+        name="call of an MCP tool over HTTP with the token of its caller",
+        ours=partial(with_headers, signed_in=True),
+        other=partial(with_headers, signed_in=False),
+        against="a header of the file",
+        hold=1.1,
+        aim=1.05,
+        pairs=10,
+        batch_s=0.3,
+    ),
+)
