@@ -100,17 +100,22 @@ def serving(
     site: Path | None = None,
     environ: Mapping[str, str] = MappingProxyType({}),
     command: str = "serve",
+    printed: Path = Path(os.devnull),
 ) -> Iterator[Serving]:
-    """`toolplug serve` on a free port, killed at the end of the block if it has not ended by then."""
-    process = subprocess.Popen(
-        [TOOLPLUG, command, "--port", "0", *arguments],
-        cwd=folder,
-        env={**_environment(site), **environ},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    """`toolplug serve` on a free port, killed at the end of the block if it has not ended by then.
+
+    What it prints besides its log goes to `printed`.
+    """
+    with printed.open("w") as stdout:
+        process = subprocess.Popen(
+            [TOOLPLUG, command, "--port", "0", *arguments],
+            cwd=folder,
+            env={**_environment(site), **environ},
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
     service = Serving(process)
     try:
         yield service

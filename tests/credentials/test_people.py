@@ -1,7 +1,7 @@
 """Two people in two browsers at two real servers behind a real OpenID provider, over two replicas on Redis.
 
 Each call acts as its user, also after its token was renewed; a disconnect revokes; and no token is in anything that the
-hosts write or say: their store, logs, metrics, journal, errors, console and streams.
+hosts write or say: their store, logs, traces, metrics, journal, errors, console and streams.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ PATIENCE_S = 60.0
 LIFE_S = 8
 """Of an access token, which is renewed in the middle of it."""
 KEY = "bm90LWEtc2VjcmV0LW9ubHktZm9yLXRlc3RzLTAwMDE"
+TRACED = {"OTEL_TRACES_EXPORTER": "console", "OTEL_METRICS_EXPORTER": "none", "OTEL_BSP_SCHEDULE_DELAY": "200"}
 SERVERS = ("jira", "wiki")
 USERS = ("ada", "ben")
 OURS = "secret-of-the-host-9e20"
@@ -57,6 +58,7 @@ class Deployment:
     url: str
     hosts: list[Serving]
     log: Path
+    traces: list[Path]
     answers: list[str] = field(default_factory=list[str])
 
     async def send(self, method: str, path: str, who: str, *, at: int | None = None, **more: Any) -> Any:
@@ -105,11 +107,12 @@ def deployment(tmp_path: Path) -> Iterator[Deployment]:
         config = {"store": f"redis://127.0.0.1:{server.port}", **settings(issuer, urls, proxy, endpoint)}
         (tmp_path / "providers.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
         hosts: list[Serving] = []
-        for _ in range(2):  # one after the other, as they share the file of the journal
-            hosts.append(life.enter_context(serving("--port", "0", folder=tmp_path)))
+        traces = [tmp_path / f"traces-{number}.txt" for number in range(2)]
+        for printed in traces:  # one after the other, as they share the file of the journal
+            hosts.append(life.enter_context(serving(folder=tmp_path, environ=TRACED, printed=printed)))
             hosts[-1].wait_for("toolplug listening on ", patience_s=START_S)
         life.enter_context(round_robin([host.url for host in hosts], tmp_path, ports[3]))
-        yield Deployment(issuer, exchange, proxy, hosts, server.folder)
+        yield Deployment(issuer, exchange, proxy, hosts, server.folder, traces)
         for host in hosts:
             host.process.terminate()
         for host in hosts:
@@ -146,6 +149,7 @@ def settings(issuer: People, urls: dict[str, str], proxy: str, endpoint: str) ->
             },
             "console": {"enabled": True},
             "journal": {"enabled": True, "arguments": True},
+            "otel": {"enabled": True},
         },
     }
 
@@ -226,6 +230,7 @@ async def test_two_people_act_as_themselves_and_no_token_is_seen(chromium: Brows
     assert [name for name, text in places.items() for secret in secrets if secret in text] == []
     assert all(not re.search(rf"\b{each}\b", places["store"]) for each in exchanged)
     assert "credentials/token/" in places["store"]
+    assert all("whoami" in places[f"traces {number}"] for number in range(2))
 
 
 async def look_around(deployment: Deployment) -> None:
@@ -251,6 +256,7 @@ async def look_around(deployment: Deployment) -> None:
 def written(deployment: Deployment) -> dict[str, str]:
     """What the hosts have written: all that ever was in the store, and their logs."""
     found = {f"log {n}": "\n".join(host.lines) for n, host in enumerate(deployment.hosts)}
+    found |= {f"traces {n}": each.read_text("utf-8") for n, each in enumerate(deployment.traces)}
     files = [path for path in deployment.log.rglob("*") if path.is_file()]
     found["store"] = "\n".join(path.read_bytes().decode("latin-1") for path in files)
     return found
