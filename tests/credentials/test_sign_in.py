@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +20,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from tests.credentials.oauth_server import LISTING, Accounts, serving_oauth
 from tests.http.served import serving_apart
+from tests.responses.backend.script import Call, calls, says
+from tests.responses.backend.scripted import ScriptedBackend
 
 from toolplug import Host, Principal, open_host
 from toolplug.errors import HostKeyError
@@ -382,3 +386,22 @@ async def test_the_address_of_an_issuer_is_allowed_by_the_file_alone(
         headers = {"authorization": "Bearer ada-key"}
         assert (await client.delete("/v1/connections/who", headers=headers)).json()["revoked"]
     assert allowed == [named] * 4  # for the link, the code, the renewal and the end
+
+
+@pytest.mark.requirement("I38-sign-in")
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions"])
+async def test_the_link_is_in_what_a_model_gets_and_a_client_is_shown(url: str, tmp_path: Path, path: str) -> None:
+    backend = ScriptedBackend()
+    backend.plays(calls(Call("who__whoami", "{}", "c1")), says("Sign in first."))
+    with serving_apart(backend) as port:
+        config = settings(url, tmp_path)
+        config["responses"] = {"backend": {"base_url": f"http://127.0.0.1:{port}/v1", "api_key": "k", "model": "m"}}
+        async with hosting(config) as (_, client):
+            chat = path.endswith("completions")
+            asked = {"messages": [{"role": "user", "content": "Who?"}]} if chat else {"input": "Who?"}
+            body = {"model": "m", **asked}
+            headers = {"authorization": "Bearer ada-key"}
+            answer = (await client.post(path, json=body, headers=headers)).json()
+    [link] = set(re.findall(r"http://127\.0\.0\.1:8080/connect/[\w-]+", json.dumps(backend.asked[-1].body)))
+    shown = json.dumps(answer)
+    assert chat or link in shown, shown
