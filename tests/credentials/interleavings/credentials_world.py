@@ -240,7 +240,9 @@ class CredentialsWorld:
                 self.violations.append(f"a link of {user} is for {asked[0].principal}")
             if asked:
                 family = await self._finish(host, user, asked[0])
-                seat.family = family if changes == seat.connects + seat.disconnects else None
+                # A disconnect that has begun meanwhile may come after it.
+                alone = changes == seat.connects + seat.disconnects and not seat.disconnecting
+                seat.family = family if alone else None
         except StoreError:
             self._count("store")
         except SignInFailed:

@@ -56,16 +56,16 @@ class _RenewsWithoutALease(OAuthCredentials):
 
 
 class _AsksTooEarly(OAuthCredentials):
-    async def _renew(self, user: Any, owner: Any, kept: Any, tokens: Any) -> None:
-        await self._ask_for_new(user, owner, kept.connection, tokens, kept.revision)
+    async def _renew(self, user: Any, owner: Any, oauth: Any, kept: Any, tokens: Any) -> None:
+        await self._ask_for_new(user, owner, oauth, kept.connection, tokens, kept.revision)
         await self.records.lease(user, LEASE_S)
         await self.records.release(user)
 
 
 class _LeavesNoMark(OAuthCredentials):
-    async def _renew(self, user: Any, owner: Any, kept: Any, tokens: Any) -> None:
+    async def _renew(self, user: Any, owner: Any, oauth: Any, kept: Any, tokens: Any) -> None:
         await self.records.lease(user, LEASE_S)
-        await self._ask_for_new(user, owner, kept.connection, tokens, kept.revision)
+        await self._ask_for_new(user, owner, oauth, kept.connection, tokens, kept.revision)
         await self.records.release(user)
 
 
@@ -73,7 +73,7 @@ class _RenewsAlways(OAuthCredentials):
     async def _present(self, user: Any, owner: Any, oauth: Any, refused: Any) -> str | None:
         kept = await self.records.read(user, owner)
         if kept is not None and kept.tokens is not None and kept.tokens.refresh and not kept.connection.renewing:
-            await self._renew(user, owner, kept, kept.tokens)
+            await self._renew(user, owner, oauth, kept, kept.tokens)
         return await super()._present(user, owner, oauth, refused)
 
 
