@@ -175,7 +175,7 @@ def configuration_page() -> str:
         _part(
             "credentials.login",
             "The [login of browsers](../how-to/act-as-the-caller.md#browsers-that-must-be-the-caller) that connect a"
-            " caller. Without it, whoever presses a link connects the user of the link.",
+            " caller. Without it, anybody who presses a link connects the user of the link.",
             LoginClient,
         ),
         _KEY,

@@ -136,7 +136,8 @@ def main() -> None:
     try:
         ray.init(settings["address"], namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
     except (RayError, ConnectionError, RuntimeError, ValueError) as error:
-        sys.exit(f"cannot join the cluster {settings['address']}: {_first_line(error)}")
+        named = f"the cluster {settings['address']} (address of run.ray; `ray status` says how it is)"
+        sys.exit(f"cannot join {named}: {_first_line(error)}")
     asyncio.run(run_driver(key, settings, sockets))
 
 

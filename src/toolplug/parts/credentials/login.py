@@ -1,6 +1,6 @@
 """The sign-in of a browser to the host itself, before it connects a caller: it must be the caller (OpenID Connect).
 
-Without it whoever presses a stranger's link lends the stranger his account. The ID token is checked as the JWTs of
+Without it a person who presses a stranger's link lends him the account. The ID token is checked as the JWTs of
 callers are, for the audience of this client, and with the nonce of this sign-in.
 """
 

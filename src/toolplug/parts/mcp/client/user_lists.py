@@ -122,9 +122,7 @@ class SignInTarget(OwnTarget):
         self._listed()
         names = ", ".join(tool.name for tool in tools[:_SHOWN])
         more = ", …" if len(tools) > _SHOWN else ""
-        return ToolResult(
-            output=f"The user is signed in. {pluralize(len(tools), 'tool')} are listed now: {names}{more}"
-        )
+        return ToolResult(output=f"The user is signed in. Listed now, {pluralize(len(tools), 'tool')}: {names}{more}")
 
 
 def _list_over(line: ConnectionStrategy, headers: Mapping[str, str]) -> Awaitable[Sequence[object]]:
