@@ -255,7 +255,9 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
             plan.counters.record(ToolStatus.CANCELLED, perf_counter() - began)
             if hooks is not None and hooks.observes and isinstance(left, asyncio.CancelledError):
                 gone = text_result(call, ToolStatus.CANCELLED, "the caller did not wait for the result")
-                await _note(hooks, shown or call, context, tool, gone, perf_counter() - began, 0.0)
+                noting = hooks.report_answer(shown or call, context, tool, gone, perf_counter() - began, 0.0)
+                if noting is not None:
+                    await noting
             raise
         except Exception as error:  # noqa: BLE001  stores and limiters may fail too
             result = error_result(call, error, plan, context)
@@ -265,7 +267,10 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
         audit("tool.call", status, context.principal, call.name, context.request_id)
     if hooks is not None and hooks.observes:
         shown = shown or read_only_call(call, nested=False)
-        await _note(hooks, shown, context, tool, result, duration_s, seconds - duration_s)
+        noting = hooks.report_answer(shown, context, tool, result, duration_s, seconds - duration_s)
+        # None if no hook has to be waited for; a coroutine around this would cost each call 0.2 µs.
+        if noting is not None:
+            await noting
     return result
 
 
@@ -287,22 +292,6 @@ async def _find_veto(
     return None, None if reason is None else reason.reason
 
 
-async def _note(
-    hooks: PlanHooks,
-    shown: ToolCall,
-    context: CallContext,
-    tool: ToolDefinition | None,
-    result: ToolResult,
-    duration_s: float,
-    left_s: float,
-) -> None:
-    """Pass the end of a call to the plugins."""
-    noting = hooks.report_answer(shown, context, tool, result, duration_s, left_s)
-    # None if no hook has to be waited for, as for the hooks that run in the background.
-    if noting is not None:
-        await noting
-
-
 class UnknownCalls(NamedTuple):
     """Answers the calls of names that a caller's catalog does not list; plugins see them too."""
 
@@ -318,7 +307,9 @@ class UnknownCalls(NamedTuple):
 
         async def answer_unknown(context: CallContext) -> ToolResult:
             result = _unknown_tool(call, text, context)
-            await _note(hooks, read_only_call(call, nested=False), context, None, result, 0.0, 0.0)
+            noting = hooks.report_answer(read_only_call(call, nested=False), context, None, result, 0.0, 0.0)
+            if noting is not None:
+                await noting
             return result
 
         # A reload that changes the hooks waits until the calls that began with the old ones have been answered.
