@@ -1,6 +1,6 @@
 // Keys: a palette over pages, tools, calls, sessions and settings; `/`, `j`, `k`, and the list of all keys.
 import { ask, events } from "./api.js";
-import { clock, html, Text, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./ui.js";
+import { clock, html, stateWord, Text, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./ui.js";
 
 const SHOWN = 12;
 const KEYS = [["⌘K or Ctrl+K", "find a page, tool, call, session, server or setting"], ["/", "search this page"], ["j, k", "the next or the one before in a list"],
@@ -63,7 +63,7 @@ export function Dialog({ label, close, children, class: name = "" }) {
   return html`<dialog ref=${box} class=${name} aria-label=${label} onClose=${close} onClick=${(event) => { if (event.target === box.current) close(); }}>${children}</dialog>`;
 }
 
-const callItem = (call) => ({ kind: "call", name: call.tool, more: `${call.status.replaceAll("_", " ")} ${clock(call.ts)} ${call.call_id} ${call.request_id ?? ""}`, to: `#/calls/${call.id}` });
+const callItem = (call) => ({ kind: "call", name: call.tool, more: `${stateWord(call.status)} ${clock(call.ts)} ${call.call_id} ${call.request_id ?? ""}`, to: `#/calls/${call.id}` });
 
 /** The calls that the host remembers, the newest first. */
 async function rememberedCalls() {

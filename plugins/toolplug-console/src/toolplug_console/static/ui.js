@@ -99,11 +99,14 @@ const TONES = {
 
 const WORDS = { panic: "crashed", tool_error: "failed" };
 
+/** A state in words. */
+export const stateWord = (value) => (WORDS[value] ?? String(value)).replaceAll("_", " ").replaceAll("-", " ");
+
 /** A state as a coloured label; the text says it too. */
 export function Badge({ value, tone, children }) {
   const found = tone ?? (Object.keys(TONES).find((name) => TONES[name].includes(value)) || "bad");
   const calm = !tone && ["installed-not-enabled", "disabled", "never"].includes(value) ? " calm" : "";
-  return html`<span class=${`badge ${found}${calm}`}>${children ?? shown((WORDS[value] ?? String(value)).replaceAll("_", " ").replaceAll("-", " "), 60)}</span>`;
+  return html`<span class=${`badge ${found}${calm}`}>${children ?? shown(stateWord(value), 60)}</span>`;
 }
 
 export function Card({ title, label, note, actions, children, class: name = "", id }) {

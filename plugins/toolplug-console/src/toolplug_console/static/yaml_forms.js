@@ -36,14 +36,25 @@ function change(values, section, lines) {
   return { before: before.join("\n"), after: [...heads.slice(0, present), ...shownEntries, ...heads.slice(present), ...fresh].join("\n"), lines: [...heads.slice(present), ...fresh].join("\n") };
 }
 
+/** A Python file that is served by itself has no providers.yaml: the lines are a whole new one, with an entry for it. */
+function newFile(values, section, lines) {
+  const { path, value } = values.find((each) => /^providers\.[^.]+\.type$/.test(each.path) && each.source === "file");
+  const entry = [`${path.split(".")[1]}:`, `  type: ${scalar(value)}`, "  enabled: true"];
+  const made = section === "providers" ? [change([], section, [...entry, ...lines])] : [change([], "providers", entry), change([], section, lines)];
+  const text = made.map((each) => each.lines).join("\n");
+  return { before: "", after: text, lines: text };
+}
+
 /** The lines of a form, how the file differs with them, and a button that copies them. */
 function Lines({ section, lines, visitor }) {
   const { data } = useAnswer("/v1/configuration", { skip: !visitor.can("admin") });
-  const made = useMemo(() => change(data?.values ?? [], section, lines), [data, section, lines.join("\n")]);
+  const code = data?.file?.endsWith(".py") ? data.file.replace(/^.*[/\\]/, "") : "";
+  const made = useMemo(() => (code ? newFile : change)(data?.values ?? [], section, lines), [data, section, lines.join("\n")]);
   return html`<div class="stack">
-    <div class="line"><h3 class="name">${data?.file ? html`<span class="mono"><${Text} value=${data.file} longest=${120}/></span>` : "providers.yaml"}</h3><${Copy} text=${`${made.lines}\n`}>Copy the lines<//></div>
+    <div class="line"><h3 class="name">${data?.file && !code ? html`<span class="mono"><${Text} value=${data.file} longest=${120}/></span>` : "providers.yaml"}</h3><${Copy} text=${`${made.lines}\n`}>Copy the lines<//></div>
     <${Difference} before=${made.before} after=${made.after} label="What changes in providers.yaml"/>
-    <p class="quiet">Nothing is written here. Put the lines into the file; <code>toolplug check</code> says whether they are valid, and <em>Reload</em> on <em>Overview</em> uses them.</p></div>`;
+    ${code ? html`<p class="quiet">Nothing is written here. <code>${code}</code> is served without a configuration: put the lines into a new <code>providers.yaml</code> next to it, and start <code>toolplug serve</code> there.</p>`
+      : html`<p class="quiet">Nothing is written here. Put the lines into the file; <code>toolplug check</code> says whether they are valid, and <em>Reload</em> on <em>Overview</em> uses them.</p>`}</div>`;
 }
 
 /** A button that opens a form in a window. */

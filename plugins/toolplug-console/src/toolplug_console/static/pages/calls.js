@@ -3,7 +3,7 @@ import { useAnswer } from "../api.js";
 import { useCalls } from "../followed_calls.js";
 import { Gates } from "./tools.js";
 import { isQuestion } from "../waterfall_groups.js";
-import { Badge, Card, clock, Code, Copy, count, duration, Empty, html, Loading, parsed, Problem, Search, Text, useMemo, useState, VirtualList } from "../ui.js";
+import { Badge, Card, clock, Code, Copy, count, duration, Empty, html, Loading, parsed, Problem, Search, stateWord, Text, useMemo, useState, VirtualList } from "../ui.js";
 
 const ROW = 38;
 const REFUSED = new Set(["denied", "limited", "unavailable", "unknown_tool"]);  // their gates say which line of the file it was
@@ -31,7 +31,7 @@ export function Calls({ visitor, rest }) {
     <div class="toolbar">
       <div class="grow"><${Search} value=${search} onInput=${setSearch} label="Search tools, callers, sessions and ids"/></div>
       <label>Status<select value=${status} onChange=${(event) => setStatus(event.target.value)}><option value="">all</option><option value="failed">all but success</option>${
-        statuses.map((each) => html`<option key=${each} value=${each}>${each.replaceAll("_", " ")}</option>`)}</select></label>
+        statuses.map((each) => html`<option key=${each} value=${each}>${stateWord(each)}</option>`)}</select></label>
     </div>
     <div class=${`split wide${chosen ? "" : " alone"}`} data-open=${Boolean(chosen)}>
       <${Card} class="list" title="Stream" note=${html`${count(found.length, "call")}${failed > 0 && html` · <span class="tone bad">${failed.toLocaleString("en")} failed</span>`}${skipped > 0 && html` · ${count(skipped, "more call")} not shown`}`}>
