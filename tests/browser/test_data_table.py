@@ -14,6 +14,7 @@ import yaml
 from playwright.async_api import Browser, Page, expect
 from tests.browser.conftest import configuration
 from tests.browser.host import Caller
+from tests.browser.late_pages import new_profile
 from tests.cli.process import serving
 
 pytestmark = [
@@ -223,7 +224,7 @@ async def test_the_browser_asks_the_host_before_it_sends_credentials_and_is_let_
 @asynccontextmanager
 async def tab(chromium: Browser, kept: dict[str, str] | None = None) -> AsyncIterator[Page]:
     """A tab of its own; with what the session storage of a closed one held, where that is given."""
-    context = await chromium.new_context()
+    context = await new_profile(chromium)
     page = await context.new_page()
     if kept is not None:
         script = f"if (location.protocol === 'http:') Object.assign(sessionStorage, {json.dumps(kept)})"
