@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from playwright.async_api import Browser, BrowserContext
+from tests.browser.host import PATIENCE_S
 
 LATE_MS = 120
 """Longer than the driver takes for the next step, and short enough for a hundred answers a test."""
@@ -24,6 +25,7 @@ LATE = """(late_ms) => {
 async def new_profile(chromium: Browser, *, late: bool = True, **options: Any) -> BrowserContext:
     """A profile of its own; unless frames are measured, answers and frames come to its pages late."""
     profile = await chromium.new_context(**options)
+    profile.set_default_timeout(1000 * PATIENCE_S)
     if late:
         await profile.add_init_script(f"({LATE})({LATE_MS})")
     return profile

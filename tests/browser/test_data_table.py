@@ -51,9 +51,10 @@ async def test_a_call_from_a_second_process_changes_the_page(page: Page, origin:
     assert json.loads(called.stdout)["structured"] == {"rows": 3}
     await expect(page.locator("#rows tr")).to_have_text(["Otters42", "Herons63", "Pike-5"])
     await expect(page.locator("#calls li")).to_have_text(["add_rowsanswered"])
-    await page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
-    await page.get_by_role("button", name="Copy prompt").click()
-    prompt = await (await page.wait_for_function("window.copied")).json_value()
+    await page.evaluate("navigator.clipboard.writeText = async (text) => console.log(`copied ${text}`)")
+    async with page.expect_console_message(lambda message: message.text.startswith("copied ")) as copied:
+        await page.get_by_role("button", name="Copy prompt").click()
+    prompt = (await copied.value).text.removeprefix("copied ")
     assert prompt.startswith("# Tools of data_table\n")
     assert f"{host}/api/sessions/{code}/mcp" in prompt
 
