@@ -30,6 +30,7 @@ from toolplug.host.file.part_sections import (
     foreign_sections,
     part_problems,
     parts_of_plugins,
+    plugin_paths,
     settings_model,
     with_defaults,
     with_named_plugins,
@@ -120,6 +121,10 @@ class Configuration:
     def folder(self) -> Path:
         """The folder for relative paths: that of the file; for a mapping the working directory."""
         return self.store.folder
+
+    def plugin_paths(self, off: Collection[str] = ()) -> dict[str, str]:
+        """Return the paths of the parts of plugins, as `part_sections.plugin_paths`."""
+        return plugin_paths(self.parts, off)
 
     @property
     def facts(self) -> Mapping[str, SectionFacts]:
@@ -344,7 +349,8 @@ def _sections(
     failed = {problem.path for problem in found if problem.code != _UNKNOWN and problem.path in foreign}
     problems += [problem for problem in found if not (problem.code == _UNKNOWN and problem.path in failed)]
     problems += part_problems(document, settings, parts)
-    return _Sections(settings, keys, [_without_section(part, settings) for part in parts], providers)
+    parts = [_without_section(part, settings) for part in parts]
+    return _Sections(settings, keys, parts, providers.check_routes(plugin_paths(parts), problems))
 
 
 def _settings_of_plugins(

@@ -142,10 +142,6 @@ class ProviderEntries:
             except ConfigError as error:
                 problems.extend(error.problems)
         wanted |= reader._read_linked(keys, problems)
-        for problem in route_problems(DeclaredRoutes(entry, kind.routes) for entry, kind in loaded.values()):
-            problems.append(problem)
-            # Its path is `providers.KEY` and more.
-            wanted.pop(problem.path.split(".")[1], None)
         problems += reader._used_twice()
         for key in coded.keys() & types.keys():
             message = f"the host's own code gives a provider of the key {key!r}, too"
@@ -160,6 +156,13 @@ class ProviderEntries:
     def keys(self) -> tuple[str, ...]:
         """The keys of the section in file order, with those of invalid entries, then those of coded providers."""
         return tuple(dict.fromkeys((*self.document.keys((SECTION,)), *self.coded)))
+
+    def check_routes(self, of_parts: Mapping[str, str], problems: list[Problem]) -> ProviderEntries:
+        """Return the entries without those that declare a route or mount which is taken, as `route_problems`."""
+        declared = (DeclaredRoutes(entry, kind.routes) for entry, kind in self.loaded.values())
+        problems += (taken := route_problems(declared, of_parts))
+        without = {problem.path.split(".")[1] for problem in taken}  # the path is `providers.KEY` and more
+        return replace(self, wanted={key: each for key, each in self.wanted.items() if key not in without})
 
     def switched_on(self, key: str) -> DesiredProvider:
         """Return the entry of a key as if it had `enabled: true`. Raises `NoSuchProvider` and `ConfigError`."""
