@@ -16,13 +16,12 @@ import yaml
 from pydantic import ValidationError
 
 from toolplug.catalog.call import HOST_SCOPES
-from toolplug.config.composer import MAX_PROBLEMS
 from toolplug.config.document import Document, parse_document, read_document
 from toolplug.config.environment import expanded_keys
 from toolplug.config.nearest import name_hint
 from toolplug.config.problems import problems_of, without_faults
 from toolplug.config.secrets import read_secret_files
-from toolplug.config.yaml_tree import KeyPath, Value
+from toolplug.config.yaml_tree import MAX_PROBLEMS, KeyPath, Value
 from toolplug.crashes import outline_error
 from toolplug.errors import ConfigError, Problem, StoreMisused
 from toolplug.host.file.part_sections import (
