@@ -32,6 +32,7 @@ from toolplug.host.file.part_sections import (
     plugin_paths,
     settings_model,
     with_defaults,
+    with_free_routes,
     with_named_plugins,
 )
 from toolplug.host.file.plugin_hooks import check_plugin_hooks
@@ -349,7 +350,7 @@ def _sections(
     problems += [problem for problem in found if not (problem.code == _UNKNOWN and problem.path in failed)]
     problems += part_problems(document, settings, parts)
     parts = [_without_section(part, settings) for part in parts]
-    return _Sections(settings, keys, parts, providers.check_routes(plugin_paths(parts), problems))
+    return _Sections(settings, keys, parts, with_free_routes(providers, parts, problems))
 
 
 def _settings_of_plugins(

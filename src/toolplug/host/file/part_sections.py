@@ -157,6 +157,16 @@ def part_problems(document: Document, settings: HostSettings, parts: Iterable[Ho
             yield document.problem((part.name,), code="part_check", message=text)
 
 
+def with_free_routes(
+    entries: ProviderEntries, parts: Iterable[HostPart[Any]], problems: list[Problem]
+) -> ProviderEntries:
+    """Return the entries without those that declare a route or mount which is taken, as `route_problems`."""
+    declared = (DeclaredRoutes(entry, loaded.routes) for entry, loaded in entries.loaded.values())
+    problems += (taken := route_problems(declared, plugin_paths(parts)))
+    without = {problem.path.split(".")[1] for problem in taken}  # the path is `providers.KEY` and more
+    return replace(entries, wanted={key: each for key, each in entries.wanted.items() if key not in without})
+
+
 def plugin_paths(parts: Iterable[HostPart[Any]], off: Collection[str] = ()) -> dict[str, str]:
     """Return the paths that no route of a provider can have, each with its owner: those of the parts of plugins.
 

@@ -55,7 +55,6 @@ from toolplug.providers.entry_points import Installed, InstalledProvider, find_i
 from toolplug.providers.entry_settings import configure_entry, mapping_of, mask
 from toolplug.providers.loading import ProviderType, load, names_file, provider_file
 from toolplug.providers.planning import unknown_tools
-from toolplug.providers.routes import DeclaredRoutes, route_problems
 
 SECTION = "providers"
 
@@ -162,13 +161,6 @@ class ProviderEntries:
     def keys(self) -> tuple[str, ...]:
         """The keys of the section in file order, with those of invalid entries, then those of coded providers."""
         return tuple(dict.fromkeys((*self.document.keys((SECTION,)), *self.coded)))
-
-    def check_routes(self, of_parts: Mapping[str, str], problems: list[Problem]) -> ProviderEntries:
-        """Return the entries without those that declare a route or mount which is taken, as `route_problems`."""
-        declared = (DeclaredRoutes(entry, kind.routes) for entry, kind in self.loaded.values())
-        problems += (taken := route_problems(declared, of_parts))
-        without = {problem.path.split(".")[1] for problem in taken}  # the path is `providers.KEY` and more
-        return replace(self, wanted={key: each for key, each in self.wanted.items() if key not in without})
 
     def switched_on(self, key: str) -> DesiredProvider:
         """Return the entry of a key as if it had `enabled: true`. Raises `NoSuchProvider` and `ConfigError`."""
