@@ -13,7 +13,7 @@ from toolplug.config.run_settings import RunSettings
 from toolplug.providers.entry_points import find_installed
 
 ME = Principal(scopes=frozenset({"tools:call"}))
-SOURCE = '''
+SOURCE = """
 import os
 from toolplug import FunctionProvider, tool
 
@@ -22,7 +22,7 @@ class Asking(FunctionProvider):
     def where(self) -> str:
         "Return the process and a variable."
         return f"{os.getpid()} {os.environ.get('DATABASE_PLACE', 'none')}"
-'''
+"""
 
 
 @pytest.fixture
