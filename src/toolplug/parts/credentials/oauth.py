@@ -15,7 +15,7 @@ import orjson
 
 from toolplug.catalog.call import CREDENTIAL_NEEDED, SIGN_IN_NEEDED, Principal
 from toolplug.errors import StoreConflict, ToolUnavailable, Unsealable
-from toolplug.execution.user_auth import AuthOwner, OAuthClient, UserOAuth
+from toolplug.execution.user_auth import AuthOwner, OAuthClient, SignInEndpoints, UserOAuth
 from toolplug.host.keys.host_key import Sealer
 from toolplug.net.egress import Egress
 from toolplug.parts.credentials.sign_ins import AskedSignIn, BegunSignIn, SignIns
@@ -48,20 +48,30 @@ class _Cached(NamedTuple):
     until: float
 
 
+def name_no_endpoints(owner: AuthOwner) -> SignInEndpoints | None:
+    """Return None: where no providers run, as for a command, none says where to sign in."""
+    return None
+
+
 class OAuthCredentials:
-    """The tokens of one process. `egress` returns the addresses that issuers may have."""
+    """The tokens of one process.
+
+    `egress` returns the addresses that issuers may have, `endpoints` where a provider says that its callers sign in.
+    """
 
     def __init__(
         self,
         store: Store,
         sealer: Callable[[], Awaitable[Sealer]],
         egress: Callable[[], Egress],
+        endpoints: Callable[[AuthOwner], SignInEndpoints | None] = name_no_endpoints,
     ) -> None:
         self._store = store
         self.records: TokenRecords = TokenRecords(store, sealer)
         self.sign_ins: SignIns = SignIns(store, sealer)
         self._sealer = sealer
         self._egress = egress
+        self._endpoints = endpoints
         self._cache: LeastRecentlyUsed[str, _Cached] = LeastRecentlyUsed(MAX_CACHED)
         self._locks: KeyedLocks[str] = KeyedLocks()
 
@@ -186,7 +196,7 @@ class OAuthCredentials:
         """Return where the browser that has pressed a link is sent. Raises `SignInFailed` of the issuers."""
         issuers, owner, redirect_uri = await issuers_module(), asked.owner, f"{asked.base}/connect/callback"
         async with self.http(owner, oauth.issuer) as http:
-            found = await issuers.find_issuer(http, owner, oauth)
+            found = await issuers.find_issuer(http, owner, oauth, self._endpoints(owner))
             client = await self._client(issuers, http, found, oauth, asked.base, redirect_uri)
         secret = "" if client.secret is None else client.secret.get_secret_value()
         metadata, state = found.metadata, secrets.token_urlsafe(32)
@@ -196,6 +206,7 @@ class OAuthCredentials:
             client_secret=secret,
             auth_method=issuers.method_of(secret, found, None),
             token_endpoint=str(metadata.token_endpoint),
+            refresh_endpoint=found.refresh_endpoint,
             revocation_endpoint=str(metadata.revocation_endpoint or ""),
             resource=found.resource,
         )
@@ -208,6 +219,7 @@ class OAuthCredentials:
             scope=found.scope,
             verifier=code.verifier,
             browser=name_digest(browser),
+            is_named=found.is_named,
         )
         await self.sign_ins.begin(state, begun)
         return code.url
@@ -215,7 +227,7 @@ class OAuthCredentials:
     async def finish(self, begun: BegunSignIn, oauth: UserOAuth, code: str, iss: str | None) -> UserConnection:
         """Keep the tokens that the issuer gives for its code. Raises `SignInFailed` of the issuers."""
         issuers, owner, who = await issuers_module(), begun.asked.owner, begun.asked.principal
-        issuers.check_issuer(issuers.OAuthMetadata.model_validate_json(begun.metadata), iss)
+        issuers.check_issuer(issuers.OAuthMetadata.model_validate_json(begun.metadata), iss, is_named=begun.is_named)
         async with self.http(owner, oauth.issuer) as http:
             redirect_uri = f"{begun.asked.base}/connect/callback"
             tokens, given = await issuers.redeem(http, begun.start, code, begun.verifier, redirect_uri)

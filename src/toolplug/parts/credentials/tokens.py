@@ -48,6 +48,7 @@ class UserTokens(BaseModel, frozen=True):
     client_secret: str = ""
     auth_method: str = "none"
     token_endpoint: str = ""
+    refresh_endpoint: str = ""
     revocation_endpoint: str = ""
     resource: str = ""
     renewed_at: float = 0.0
