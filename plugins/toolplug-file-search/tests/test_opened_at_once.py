@@ -11,8 +11,8 @@ import pytest
 
 pytestmark = pytest.mark.process
 
-PROCESSES = 4
-FOLDERS = 15
+PROCESSES = 6
+FOLDERS = 60
 OPENING = """
 import sys
 from pathlib import Path
