@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from tests.credentials.interleavings.credentials_world import Parts
@@ -110,16 +109,10 @@ class _CachesForever(ExchangedTokens):
         return None if cached is None or not cached[0] or cached[0] == refused else cached[0]
 
 
-class _NoLocks:
-    def of(self, key: str) -> asyncio.Lock:
-        """Return another lock for each."""
-        return asyncio.Lock()
-
-
-class _ExchangesForEachCall(ExchangedTokens):
+class _ExchangesWithoutALease(ExchangedTokens):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self._locks: Any = _NoLocks()
+        self._tokens.records = _NoLeases(self._tokens._store, self._tokens._sealer)
 
 
 class _KeepsNothing(ExchangedTokens):
@@ -138,7 +131,7 @@ SEEDED = {
     "a link that holds after its use": (Parts(oauth=_LinksHoldForever), "was used twice"),
     "a cache of exchanged tokens without the credential": (Parts(exchanged=_CachesForTheUser), "has the token of"),
     "a cache of exchanged tokens without an end": (Parts(exchanged=_CachesForever), "of a JWT that had ended before"),
-    "first calls that do not wait for one another": (Parts(exchanged=_ExchangesForEachCall), "two exchanges at once"),
+    "an exchange without a lease": (Parts(exchanged=_ExchangesWithoutALease), "two exchanges at once"),
     "an exchanged token that is not shared": (Parts(exchanged=_KeepsNothing), "was exchanged though there was a token"),
 }
 """What is wrong → the world in which it is, and the violation that shows it."""

@@ -34,10 +34,11 @@ CACHED_S = 2.0
 EARLY_S = 30.0
 """A token is renewed so long before its end: a call takes a while, and clocks differ."""
 LEASE_S = 30.0
-"""Of one renewal. Longer than the answer of an issuer may take."""
+"""Of one renewal or exchange. Longer than the answer of an issuer may take."""
 ASK_S = 20.0
 """How long an issuer may take for one answer."""
-_POLL_S = 0.05
+POLL_S = 0.05
+"""How often a process looks whether another one has the token."""
 _AGAIN_S = 5.0
 JUST_S = 60.0
 """A token that is refused so soon after its renewal is not refused for its age: its user has to sign in again."""
@@ -124,7 +125,7 @@ class OAuthCredentials:
                     # Its process has died, and the refresh token may be used up: to show it again could revoke all.
                     await self._forget(user, kept)
                     return None
-                await asyncio.sleep(_POLL_S)
+                await asyncio.sleep(POLL_S)
                 continue
             left_s = connection.expires_at - self._store.now() if connection.expires_at else None
             holds = left_s is None or left_s > (_early_s(connection, tokens) if tokens.refresh else 0.0)
@@ -154,7 +155,7 @@ class OAuthCredentials:
         try:
             await self.records.lease(user, LEASE_S)
         except StoreConflict:
-            await asyncio.sleep(_POLL_S)
+            await asyncio.sleep(POLL_S)
             return
         try:
             marked = kept.connection.model_copy(update={"renewing": secrets.token_hex(8)})
