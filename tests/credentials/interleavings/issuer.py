@@ -136,7 +136,8 @@ class Issuer:
         form = dict(parse_qsl((await request.aread()).decode()))
         if request.url.path == "/revoke":
             family = self._by_refresh.get(form["token"]) or self._by_access.get(form["token"])
-            if family is not None:
+            # One that ends only what holds: a former token revokes nothing (RFC 7009, section 2.2).
+            if family is not None and form["token"] in {family.refresh, family.access}:
                 family.revoked = True
             return httpx2.Response(200)
         fault = self._numbers.choice(FAULTS) if self._numbers.random() < self._failing else ""

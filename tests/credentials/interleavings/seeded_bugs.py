@@ -86,6 +86,20 @@ class _ForgetsOnlyHere(OAuthCredentials):
         return True, False
 
 
+class _KeepsWhatWasRenewed(OAuthCredentials):
+    async def _revoke(self, owner: Any, oauth: Any, tokens: Any) -> bool:
+        # Called by `disconnect` alone.
+        return bool(tokens.renewed_at == 0.0 or not self._renewals) and await super()._revoke(owner, oauth, tokens)
+
+
+class _ForgetsWhatItHasNotRead(OAuthCredentials):
+    async def _forget_present(self, user: Any, owner: Any) -> Any:
+        kept = await self.records.read(user, owner)
+        if kept is not None:
+            await self.records.forget(user)
+        return kept
+
+
 class _UsesLinksAgain(SignIns):
     async def _use(self, kind: str, secret: str, revision: int) -> bool:
         return True
@@ -128,6 +142,8 @@ SEEDED = {
     "a renewal for each call": (Parts(oauth=_RenewsAlways), "that nobody has refused"),
     "a refused token is given again": (Parts(oauth=_GivesTheRefused), "is given no token"),
     "a disconnect that forgets nothing": (Parts(oauth=_ForgetsOnlyHere), "and its call has a token"),
+    "a disconnect that leaves the tokens of a renewal": (Parts(oauth=_KeepsWhatWasRenewed), "and its tokens hold"),
+    "a disconnect of what it has not read": (Parts(oauth=_ForgetsWhatItHasNotRead), "and its tokens hold"),
     "a link that holds after its use": (Parts(oauth=_LinksHoldForever), "was used twice"),
     "a cache of exchanged tokens without the credential": (Parts(exchanged=_CachesForTheUser), "has the token of"),
     "a cache of exchanged tokens without an end": (Parts(exchanged=_CachesForever), "of a JWT that had ended before"),

@@ -40,6 +40,7 @@ ASK_S = 20.0
 POLL_S = 0.05
 """How often a process looks whether another one has the token."""
 _AGAIN_S = 5.0
+_CLOSE_S = 5.0
 JUST_S = 60.0
 """A token that is refused so soon after its renewal is not refused for its age: its user has to sign in again."""
 
@@ -75,6 +76,7 @@ class OAuthCredentials:
         self._endpoints = endpoints
         self._cache: LeastRecentlyUsed[str, _Cached] = LeastRecentlyUsed(MAX_CACHED)
         self._locks: KeyedLocks[str] = KeyedLocks()
+        self._renewals: set[asyncio.Task[None]] = set()
 
     async def credential(self, owner: AuthOwner, oauth: UserOAuth, who: Principal, base: str, refused: str) -> str:
         """Return an access token of this user, another one than the `refused`.
@@ -94,6 +96,11 @@ class OAuthCredentials:
             raise await self._sign_in(owner, who, base)
         self._cache.put(user, _Cached(access, loop_time() + CACHED_S))
         return access
+
+    async def aclose(self) -> None:
+        """Let the renewals end that have begun, for a while."""
+        if self._renewals:
+            await asyncio.wait(self._renewals, timeout=_CLOSE_S)
 
     def now(self) -> float:
         """Return the time of the store, which all processes share, in seconds since the epoch."""
@@ -134,8 +141,17 @@ class OAuthCredentials:
             if not tokens.refresh or (holds and self._store.now() - tokens.renewed_at < JUST_S):
                 await self._forget(user, kept)
                 return None
-            await self._renew(user, owner, oauth, kept, tokens)
+            # Of a task of its own: a call that is given up in the middle would cost its user a sign-in.
+            renewal = asyncio.create_task(self._renew(user, owner, oauth, kept, tokens))
+            self._renewals.add(renewal)
+            renewal.add_done_callback(self._end_renewal)
+            await asyncio.shield(renewal)
         raise ToolUnavailable("the token of its caller is being renewed", code="renewing", retry_after_s=_AGAIN_S)
+
+    def _end_renewal(self, renewal: asyncio.Task[None]) -> None:
+        self._renewals.discard(renewal)
+        if not renewal.cancelled():
+            renewal.exception()  # it is that of the call, if that still waits
 
     async def _is_unchanged(self, user: str, owner: AuthOwner, kept: KeptConnection) -> bool:
         again = await self.records.read(user, owner)
@@ -191,7 +207,14 @@ class OAuthCredentials:
         scope = connection.scope if given.scope is None else given.scope
         changed = connection.model_copy(update={"expires_at": expires_at, "scope": scope})
         renewed = renewed.model_copy(update={"renewed_at": self._store.now()})
-        await self.records.write(user, owner, changed, renewed, expected=revision)
+        try:
+            await self.records.write(user, owner, changed, renewed, expected=revision)
+        except StoreConflict:
+            # Disconnected, or signed in again, meanwhile: who did so has revoked the former tokens alone.
+            kept = await self.records.read(user, owner)
+            if kept is None or kept.tokens is None or kept.tokens.access != renewed.access:
+                await self._revoke(owner, oauth, renewed)
+            raise
 
     async def begin(self, asked: AskedSignIn, oauth: UserOAuth, browser: str) -> str:
         """Return where the browser that has pressed a link is sent. Raises `SignInFailed` of the issuers."""
@@ -250,21 +273,32 @@ class OAuthCredentials:
         """Forget the tokens of a user, and return whether there were some, and whether the issuer has revoked them."""
         user = user_key(owner, who)
         async with self._locks.of(user):
-            kept = await self.records.read(user, owner)
+            # Forgotten first: an issuer that does not answer keeps nobody connected here.
+            kept = await self._forget_present(user, owner)
             if kept is None:
                 return False, False
-            # Forgotten first: an issuer that does not answer keeps nobody connected here.
-            await self.records.forget(user)
             self._cache.put(user, _Cached("", 0.0))
-        if kept.tokens is None:
-            return True, False
+        return True, kept.tokens is not None and await self._revoke(owner, oauth, kept.tokens)
+
+    async def _forget_present(self, user: str, owner: AuthOwner) -> KeptConnection | None:
+        """Delete the record of a user as it is, and return it: its tokens, and no former ones, are to be revoked."""
+        while (kept := await self.records.read(user, owner)) is not None:
+            try:
+                await self.records.forget(user, expected=kept.revision)
+            except StoreConflict:
+                continue  # renewed, or signed in again, in this moment
+            return kept
+        return None
+
+    async def _revoke(self, owner: AuthOwner, oauth: UserOAuth | None, tokens: UserTokens) -> bool:
+        """Have the issuer end tokens, and return whether it has."""
         issuers = await issuers_module()
         try:
             issuer = None if oauth is None else oauth.issuer
             async with asyncio.timeout(ASK_S), self.http(owner, issuer) as http:
-                return True, await issuers.revoke(http, kept.tokens)
+                return await issuers.revoke(http, tokens)
         except TimeoutError:
-            return True, False
+            return False
 
     async def _client(
         self, issuers: Any, http: Any, found: Any, oauth: UserOAuth, base: str, redirect_uri: str
