@@ -172,6 +172,8 @@ def read_configuration(
     problems: list[Problem] = []
     configuration = read_parts(source, environ, installed, problems, coded)
     if problems:
+        for wanted in configuration.providers.wanted.values():
+            wanted.release()  # a process that has described its provider would wait for it
         raise _refusal([*problems, *configuration.servers.problems], alone=_is_code(source))
     return configuration
 
