@@ -13,14 +13,22 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from toolplug.config.composer import MAX_PROBLEMS
 from toolplug.config.document import Section
 from toolplug.config.environment import has_reference
 from toolplug.config.masking import holds_credentials, looks_secret, mask_secrets
 from toolplug.config.model_shape import Shapes, goes_by, is_secret, known_keys, models_in, shapes_at, shapes_of
 from toolplug.config.nearest import name_hint
-from toolplug.config.wording import own_text, right_shape
-from toolplug.config.yaml_tree import KeyPath, ListNode, MappingNode, ScalarNode, Value, child_of, write_scalar
+from toolplug.config.units import own_text, right_shape
+from toolplug.config.yaml_tree import (
+    MAX_PROBLEMS,
+    KeyPath,
+    ListNode,
+    MappingNode,
+    ScalarNode,
+    Value,
+    child_of,
+    write_scalar,
+)
 from toolplug.errors import ConfigError, Problem
 
 NOTHING: Mapping[str, Shapes] = MappingProxyType({})

@@ -61,7 +61,8 @@ class ProviderType:
 
     `tools` are the names of the `@tool` methods, `routes` method and path of the `@route` methods, `scopes` those that
     these ask for, None for a function. What else there may be only a start can tell: `unchecked` names it, `tools` or
-    `routes`. `plugin` is the class, function, module or object, and `hooks` are what it implements.
+    `routes`. `names_sign_in`: it may say where callers sign in. `plugin` is the class, function, module or object, and
+    `hooks` are what it implements.
     """
 
     installed: InstalledProvider
@@ -74,6 +75,7 @@ class ProviderType:
     routes: tuple[tuple[str, str], ...] = ()
     scopes: frozenset[str] | None = None
     unchecked: tuple[str, ...] = ("tools", "routes")
+    names_sign_in: bool = True
 
     def implementing(self, hook: str) -> list[Callable[..., object]]:
         """Return the functions of a hook that is asked before there is an instance; each takes all its arguments."""
@@ -113,6 +115,7 @@ def load(found: InstalledProvider, *, within_s: float = IMPORT_S) -> ProviderTyp
                 routes=tuple(declared_routes(kind)),
                 scopes=declared_scopes(kind),
                 unchecked=tuple(compress(("tools", "routes"), overridden)),
+                names_sign_in=kind.sign_in_endpoints is not FunctionProvider.sign_in_endpoints,
             )
     except InvalidDefinition as error:
         raise _make_error(found, str(error)) from error

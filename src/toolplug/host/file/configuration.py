@@ -16,13 +16,12 @@ import yaml
 from pydantic import ValidationError
 
 from toolplug.catalog.call import HOST_SCOPES
-from toolplug.config.composer import MAX_PROBLEMS
 from toolplug.config.document import Document, parse_document, read_document
 from toolplug.config.environment import expanded_keys
 from toolplug.config.nearest import name_hint
 from toolplug.config.problems import problems_of, without_faults
 from toolplug.config.secrets import read_secret_files
-from toolplug.config.yaml_tree import KeyPath, Value
+from toolplug.config.yaml_tree import MAX_PROBLEMS, KeyPath, Value
 from toolplug.crashes import outline_error
 from toolplug.errors import ConfigError, Problem, StoreMisused
 from toolplug.host.file.part_sections import (
@@ -30,8 +29,10 @@ from toolplug.host.file.part_sections import (
     foreign_sections,
     part_problems,
     parts_of_plugins,
+    plugin_paths,
     settings_model,
     with_defaults,
+    with_free_routes,
     with_named_plugins,
 )
 from toolplug.host.file.plugin_hooks import check_plugin_hooks
@@ -121,6 +122,10 @@ class Configuration:
         """The folder for relative paths: that of the file; for a mapping the working directory."""
         return self.store.folder
 
+    def plugin_paths(self, off: Collection[str] = ()) -> dict[str, str]:
+        """Return the paths of the parts of plugins, as `part_sections.plugin_paths`."""
+        return plugin_paths(self.parts, off)
+
     @property
     def facts(self) -> Mapping[str, SectionFacts]:
         """What the section of each part means to the host, by the name of the part."""
@@ -167,6 +172,8 @@ def read_configuration(
     problems: list[Problem] = []
     configuration = read_parts(source, environ, installed, problems, coded)
     if problems:
+        for wanted in configuration.providers.wanted.values():
+            wanted.release()  # a process that has described its provider would wait for it
         raise _refusal([*problems, *configuration.servers.problems], alone=_is_code(source))
     return configuration
 
@@ -353,7 +360,8 @@ def _sections(
     failed = {problem.path for problem in found if problem.code != _UNKNOWN and problem.path in foreign}
     problems += [problem for problem in found if not (problem.code == _UNKNOWN and problem.path in failed)]
     problems += part_problems(document, settings, parts)
-    return _Sections(settings, keys, [_without_section(part, settings) for part in parts], providers)
+    parts = [_without_section(part, settings) for part in parts]
+    return _Sections(settings, keys, parts, with_free_routes(providers, parts, problems))
 
 
 def _settings_of_plugins(

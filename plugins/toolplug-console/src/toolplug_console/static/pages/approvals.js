@@ -2,7 +2,7 @@
 import { ask, decisionHeaders, useAnswer } from "../api.js";
 import { fitsSentence, Sentence } from "../sentence.js";
 import { AllowLike, Grants } from "./grants.js";
-import { Badge, Card, Code, count, Empty, html, Loading, Problem, shown, Since, Text, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../ui.js";
+import { Badge, Card, Code, count, Empty, html, Loading, Problem, shown, Since, Text, useLayoutEffect, useMemo, useRef, useState } from "../ui.js";
 
 const PATH = "/v1/approvals";
 const EVERY_MS = 3_000;
@@ -15,7 +15,7 @@ export function WaitingCount() {
   const { data } = useAnswer(PATH, { every: EVERY_MS });
   const waiting = waitingOf(data);
   const known = useRef(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!data) return;
     const fresh = known.current ? waiting.filter((each) => !known.current.has(each.id)) : [];
     known.current = new Set(waiting.map((each) => each.id));
@@ -92,7 +92,7 @@ function useKeys(waiting, chosen, decide) {
 function Waiting({ ticket, chosen, tool, home, journal, alike, decide }) {
   const [state, setState] = useState({});
   const box = useRef(null);
-  useEffect(() => { if (chosen) box.current.scrollIntoView({ block: "nearest" }); }, [chosen]);
+  useLayoutEffect(() => { if (chosen) box.current.scrollIntoView({ block: "nearest" }); }, [chosen]);
   const act = (tickets, decision) => async () => {
     setState({ busy: decision });
     try {
