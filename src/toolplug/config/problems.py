@@ -238,6 +238,10 @@ _Model = TypeVar("_Model", bound=BaseModel)
 def key_hint(name: str, known: Mapping[str, Shapes]) -> str:
     """Return a hint for an unknown key: the one known key below which it belongs, else the nearest known keys."""
     above = [key for key, shapes in known.items() if name in known_keys(models_in(shapes))]
+    if not above:
+        # Of a mapping by name, such as `tools`, it belongs below each name.
+        entries = {f"{key}.NAME": shapes_at(shapes, "NAME") for key, shapes in known.items()}
+        above = [key for key, shapes in entries.items() if name in known_keys(models_in(shapes))]
     return f"it belongs under {above[0]!r}" if len(above) == 1 else name_hint(name, known)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -73,7 +74,9 @@ class RunSettings(FileMapping, extra="allow", json_schema_extra={"additionalProp
     A further key is the name of an engine, a package with an entry point in `toolplug.engines`, with its settings.
     """
 
-    process: Annotated[bool, Field(description="in a process of its own, with an environment of few variables")] = False
+    process: Annotated[
+        bool, Field(description="in a process of its own, with an environment of few variables; false: in the host's")
+    ] = False
     worker: Annotated[bool, Field(description="in processes elsewhere that dial in: toolplug worker KEY")] = False
     python: Annotated[
         str | None,
@@ -136,6 +139,13 @@ class RunSettings(FileMapping, extra="allow", json_schema_extra={"additionalProp
         """Whether what is not granted is refused."""
         return not (self.network is self.files is self.environment is self.confine is None)
 
+    def or_default(self, *, apart: bool) -> RunSettings:
+        """Return these settings; where they say nothing, those of a package that asks for a process of its own."""
+        if not apart or self.dialled or "process" in self.model_fields_set:
+            return self
+        # Elsewhere no descriptor is passed on to a process, and there is none.
+        return APART_BY_DEFAULT if os.name == "posix" else self
+
     @model_validator(mode="after")
     def check_together(self) -> Self:
         """Refuse what would do nothing."""
@@ -174,3 +184,8 @@ def names_engine(run: Mapping[str, object]) -> bool:
 
 IN_PROCESS: RunSettings = RunSettings()
 """A provider in the process of the host."""
+APART_BY_DEFAULT: RunSettings = RunSettings(process=True)
+"""A provider whose package asks for a process of its own, and whose entry says nothing of it.
+
+It has all variables of the host: an upgrade of the package that asks must not take a proxy or a database from it.
+"""

@@ -172,6 +172,8 @@ def read_configuration(
     problems: list[Problem] = []
     configuration = read_parts(source, environ, installed, problems, coded)
     if problems:
+        for wanted in configuration.providers.wanted.values():
+            wanted.release()  # a process that has described its provider would wait for it
         raise _refusal([*problems, *configuration.servers.problems], alone=_is_code(source))
     return configuration
 
@@ -202,9 +204,15 @@ def read_beside_host(source: Source, environ: Mapping[str, str], installed: Inst
 
 
 def _refusal(problems: Sequence[Problem], *, alone: bool) -> ConfigError:
-    """Return the error with at most `MAX_PROBLEMS` problems, in file order; for a Python file `alone` without lines."""
+    """Return the error with at most `MAX_PROBLEMS` problems, in file order.
+
+    A Python file that is served `alone` has no entry: its problems have no place in one, and name the file once.
+    """
     if alone:
-        problems = [replace(problem, line=0, column=0, path="") for problem in problems]
+        problems = [
+            replace(each, line=0, column=0, path="", message=each.message.removeprefix(f"{_type_of_code(each.file)}: "))
+            for each in problems
+        ]
     return ConfigError(sorted(problems, key=lambda item: (item.line, item.column))[:MAX_PROBLEMS])
 
 
@@ -306,12 +314,15 @@ def document_of(source: Source, problems: list[Problem] | None = None) -> Docume
     return parse_document(text.encode(), file=MAPPING_FILE)
 
 
+def _type_of_code(path: str) -> str:
+    return f"./{Path(path).name}"
+
+
 def _document_of_code(path: str) -> Document:
     """Return the configuration that a Python file alone stands for: one provider, with the name of the file."""
-    name = Path(path).name
     key = re.sub(r"[^a-z0-9]+", "_", Path(path).stem.lower()).strip("_") or "file"
     # JSON is YAML: the name of a file may have quotes and colons.
-    text = f"providers: {{{key}: {{type: {json.dumps(f'./{name}')}, enabled: true}}}}"
+    text = f"providers: {{{key}: {{type: {json.dumps(_type_of_code(path))}, enabled: true}}}}"
     return parse_document(text.encode(), file=path)
 
 

@@ -383,7 +383,7 @@ class ProviderEntries:
                 entry = self._entry(section, found, rules)
             if self.installed.check is not None:
                 self.installed.check.check_package(entry, found)
-            loaded = load(found) if not rules.run.apart else self._load_apart(entry, found, own, problems)
+            loaded = load(found) if not entry.run.apart else self._load_apart(entry, found, own, problems)
         except ProviderError as error:
             if rules.required:
                 problems.append(entry.failure(error))
@@ -423,7 +423,7 @@ class ProviderEntries:
             limits=rules.limits,
             host_limits=self.settings.limits,
             tools=rules.tools,
-            run=rules.run,
+            run=rules.run.or_default(apart=isinstance(found, InstalledProvider) and found.apart),
             python=python_path(self.document, rules.run.python or ""),
             user_auth=rules.user_auth,
             distribution=found.distribution,
