@@ -27,6 +27,7 @@ FAMILIES = (
     "mcp_client",
     "mcp_sources",
     "startup",
+    "walks",
     "memory",
     "relay",
     "fan_out",

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from httpx2 import AsyncClient, Response
+from tests.http.all_routes import all_routes
 from tests.http.conftest import as_holder, client_of, settings
 
 from toolplug import Principal, open_host
 from toolplug.http import create_app
-from toolplug.http.routes import all_routes
 from toolplug.http.routing import HostRoute
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-5-scope-operator")]

@@ -16,7 +16,7 @@ from tests.search.changing_tools import Changing, SentBytes, Wanted, open_changi
 from toolplug.integrations import langchain, pydantic_ai
 from toolplug.search.conversation import ConversationTools
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I34-lists-that-stay")]
+pytestmark = [pytest.mark.anyio, pytest.mark.framework, pytest.mark.requirement("I34-lists-that-stay")]
 
 
 def through_call_tool(wanted: Sequence[Wanted], view: ConversationTools) -> list[Wanted]:
@@ -24,7 +24,7 @@ def through_call_tool(wanted: Sequence[Wanted], view: ConversationTools) -> list
     return [each._replace(through=each.through or not view.can_execute(each.name)) for each in wanted]
 
 
-TURNS = [pytest.param(10, marks=pytest.mark.framework), pytest.param(100, marks=pytest.mark.judge)]
+TURNS = 100
 
 
 def check_answers(wanted: Sequence[Wanted], answers: Sequence[str]) -> None:
@@ -33,8 +33,7 @@ def check_answers(wanted: Sequence[Wanted], answers: Sequence[str]) -> None:
         assert answer.startswith(each.answer) if each.answer else "required" in answer, (each, answer)
 
 
-@pytest.mark.parametrize("turns", TURNS)
-async def test_pydantic_ai_is_sent_one_prefix(turns: int) -> None:
+async def test_pydantic_ai_is_sent_one_prefix() -> None:
     sent, called = SentBytes(), list[str]()
     waiting: list[Wanted] = []
 
@@ -50,7 +49,7 @@ async def test_pydantic_ai_is_sent_one_prefix(turns: int) -> None:
         view = changing.tools.conversation()
         agent = Agent(FunctionModel(model), toolsets=[pydantic_ai.toolset(view, retries=3)])
         history: list[ModelMessage] = []
-        for turn in range(turns):
+        for turn in range(TURNS):
             wanted = await changing.change(turn)
             waiting += through_call_tool(wanted, view)
             result = await agent.run(f"turn {turn}\n\n{view.changes()}", message_history=history)
@@ -58,7 +57,7 @@ async def test_pydantic_ai_is_sent_one_prefix(turns: int) -> None:
             called += [str(part.content) for part in answers]  # type: ignore[union-attr]
             check_answers(wanted, called[-len(wanted) :])
             history = result.all_messages()
-    assert sent.requests > turns
+    assert sent.requests > TURNS
     assert sent.changed_prefixes == 0
 
 
@@ -67,18 +66,17 @@ def _shown(part: Any) -> list[str]:
     return [str(getattr(part, name, "")) for name in ("tool_name", "args", "content")]
 
 
-@pytest.mark.parametrize("turns", TURNS)
-async def test_langchain_is_sent_one_prefix(turns: int) -> None:
+async def test_langchain_is_sent_one_prefix() -> None:
     async with open_changing() as changing:
         view = changing.tools.conversation()
-        await _converse(changing, view, langchain.tools(view), turns)
+        await _converse(changing, view, langchain.tools(view))
 
 
-async def _converse(changing: Changing, view: ConversationTools, tools: Sequence[BaseTool], turns: int) -> None:
+async def _converse(changing: Changing, view: ConversationTools, tools: Sequence[BaseTool]) -> None:
     """The loop of an agent of LangChain, whose model is sent the tools once and the messages that grow."""
     sent, messages = SentBytes(), list[BaseMessage]()
     by_name = {tool.name: tool for tool in tools}
-    for turn in range(turns):
+    for turn in range(TURNS):
         wanted = await changing.change(turn)
         messages.append(HumanMessage(f"turn {turn}\n\n{view.changes()}"))
         sent.add([convert_to_openai_tool(tool) for tool in tools], convert_to_openai_messages(messages))
@@ -90,4 +88,4 @@ async def _converse(changing: Changing, view: ConversationTools, tools: Sequence
         answers = [await by_name[call["name"]].ainvoke(call) for call in calls]
         check_answers(wanted, [str(answer.content) for answer in answers])
         messages += [AIMessage("", tool_calls=calls), *answers]
-    assert (sent.requests, sent.changed_prefixes) == (turns, 0)
+    assert (sent.requests, sent.changed_prefixes) == (TURNS, 0)

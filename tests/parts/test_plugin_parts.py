@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from httpx2 import ASGITransport, AsyncClient
 from tests.host.conftest import Package
+from tests.http.all_routes import all_routes
 
 import toolplug.http
 from toolplug import Host, Principal, ToolCall, open_host
 from toolplug.errors import ConfigError
 from toolplug.host.file.configuration import read_configuration
-from toolplug.http.routes import all_routes
 from toolplug.http.routing import first_segments
 from toolplug.providers.entry_points import find_installed
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
-from toolplug.host.file.part_sections import built_in
 from toolplug.http import catalog, pages, saved, tool_operations, tools, toolsets
 from toolplug.http.auth import protected_resource
 from toolplug.http.openapi import Description
@@ -59,8 +58,3 @@ def host_routes(parts: Callable[[], Iterable[HostPart[Any]]]) -> tuple[HostRoute
     # A tool of this name has the same path as the stream of tools.
     named_stream = tool_operations.call_operation._replace(path=tool_stream.stream_tools.path)
     return (*own, named_stream, *ToolDocuments().routes, Description(lambda: described_routes(parts())).route)
-
-
-def all_routes() -> tuple[HostRoute, ...]:
-    """Return every route of a host with no other part than those of toolplug, `/v1/openapi.json` included."""
-    return (*described_routes(built_in()), Description().route)

@@ -123,10 +123,6 @@ class Relay:
         self._reserved[request_id] = call_id
         return request_id
 
-    def is_reserved(self, request_id: str) -> bool:
-        """Return True until the call of this id is released."""
-        return request_id in self._reserved
-
     def release(self, request_id: str) -> None:
         """Release a reserved id, as its call has ended."""
         self._reserved.pop(request_id, None)
