@@ -72,13 +72,13 @@ class SkillsExtension(McpExtension):
         size = 0
         for at in range(start, len(uris)):
             if at - start == PAGE_SKILLS or size >= PAGE_BYTES:
-                return _cached({"skills": skills, "nextCursor": uris[at - 1]})
+                return _with_cache_fields({"skills": skills, "nextCursor": uris[at - 1]})
             shelf, name = known[uris[at]]
             entry = await shelf.describe(name)
             if entry is not None:
                 skills.append(entry.fields)
                 size += entry.size
-        return _cached({"skills": skills})
+        return _with_cache_fields({"skills": skills})
 
     async def _get(self, request: ExtensionRequest) -> Fields:
         uri = request.params.get("uri")
@@ -86,7 +86,7 @@ class SkillsExtension(McpExtension):
             name = shelf.uris.get(str(uri))
             entry = None if name is None else await shelf.describe(name)
             if entry is not None:
-                return _cached({"skill": entry.fields})
+                return _with_cache_fields({"skill": entry.fields})
         said = f"no skill of at most {MAX_FILES} files and {MAX_SKILL_BYTES >> 20} MiB is served at {str(uri)[:200]!r}"
         raise ExtensionRefused(_INVALID_PARAMS, said)
 
@@ -98,5 +98,5 @@ class SkillsExtension(McpExtension):
                 yield shelf
 
 
-def _cached(result: Fields) -> Fields:
+def _with_cache_fields(result: Fields) -> Fields:
     return {**result, "ttlMs": TTL_MS, "cacheScope": "private"}
