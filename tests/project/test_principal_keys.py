@@ -33,7 +33,6 @@ REASONS = {
         "apart/values.py:encode_principal",
         "cli/store.py:saved_toolsets",
         "execution/accounting.py:audit",
-        "host/callable_tools.py:CallableTools.by_caller",
         "host/callable_tools.py:_find_callers",
         "host/explain.py:Explainer._gates",
         "host/tool_infos.py:ToolInfos.page",
