@@ -49,7 +49,7 @@ def always_listed(current: Callable[[], Configuration]) -> Stays:
 
 
 def offer_services(own: Sequence[object], opened: Sequence[RunningParts]) -> Services:
-    """Return the services that providers may ask for by type: the host's `own`, and the parts once they are `opened`."""
+    """Return the services that providers may ask for by type: `own`, and the parts once they are `opened`."""
 
     def service(kind: type[S], /) -> S:
         found = next((each for each in own if isinstance(each, kind)), None)
