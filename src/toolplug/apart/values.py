@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, cast
 
 from toolplug.catalog.call import (
@@ -40,6 +41,7 @@ from toolplug.errors import (
     ToolplugError,
     ToolUnavailable,
 )
+from toolplug.execution.user_auth import SignInEndpoints
 from toolplug.signatures.values import encode_value
 
 Head = dict[str, Any]
@@ -163,6 +165,8 @@ _CONTEXT_FIELDS = (
     "via",
     "trace_context",
 )
+_CONTEXT_KEYS = frozenset(_CONTEXT_FIELDS)
+_context_values = attrgetter(*_CONTEXT_FIELDS)
 
 
 _NOBODY = cast("NobodyToAsk", ask_nobody).reason
@@ -171,10 +175,11 @@ _NOBODY = cast("NobodyToAsk", ask_nobody).reason
 def encode_context(context: CallContext, now: float) -> Head:
     """Return a context as JSON; `now` is the time of the loop: the deadline is sent as the seconds that are left."""
     head: Head = {"who": encode_principal(context.principal)}
-    for name in _CONTEXT_FIELDS:
-        value: Any = getattr(context, name)
-        if value:
-            head[name] = dict(value) if isinstance(value, Mapping) else value  # pyright: ignore[reportUnknownArgumentType]
+    values = _context_values(context)
+    if any(values):
+        for name, value in zip(_CONTEXT_FIELDS, values, strict=True):
+            if value:
+                head[name] = dict(value) if isinstance(value, Mapping) else value  # pyright: ignore[reportUnknownArgumentType]
     deadline = context.deadline
     if deadline is not None:
         head["left"] = deadline - now
@@ -201,7 +206,7 @@ def decode_context(head: Head, now: float) -> CallContext:
     elif "left" in head:
         deadline = now + head["left"]
     context = CallContext(decode_principal(head["who"]), deadline=deadline)
-    given = {name: head[name] for name in _CONTEXT_FIELDS if name in head}
+    given = {} if _CONTEXT_KEYS.isdisjoint(head) else {name: head[name] for name in _CONTEXT_FIELDS if name in head}
     if "credentials" in given:
         given["credentials"] = Credentials(given["credentials"])
     if "via" in given:
@@ -212,6 +217,12 @@ def decode_context(head: Head, now: float) -> CallContext:
     if "nobody" in head and head["nobody"] != _NOBODY:
         given["ask"] = NobodyToAsk(head["nobody"])
     return context._replace(**given) if given else context
+
+
+def decode_sign_in(given: Sequence[Any]) -> SignInEndpoints:
+    """Return the endpoints that a process has named."""
+    *urls, scopes = given
+    return SignInEndpoints(*map(str, urls), scopes=tuple(map(str, scopes)))
 
 
 def encode_call(call: ToolCall) -> Head:

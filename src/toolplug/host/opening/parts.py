@@ -91,7 +91,7 @@ class Parts:
             offered = offer_services((saved, callable_tools), opened)
             own = registry_services(current, store, services, artifacts, offered, coded.plugins, key.sealer)
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, services=own))
-            await registry.apply(wanted_providers(configuration, {}))
+            await registry.apply(wanted_providers(configuration, {}), configuration.plugin_paths())
             extensions = coded.plugins.mcp_extensions
             needed = ServerServices(store, services, requests, current, coded.servers, serves.servers, extensions)
             servers = await life.enter_async_context(open_servers(configuration.parts, needed))

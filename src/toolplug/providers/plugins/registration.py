@@ -24,6 +24,7 @@ from toolplug.crashes import CodeOwner, log_crash
 from toolplug.execution.call_hooks.call_hooks import CallHooks, Monitor
 from toolplug.execution.call_hooks.isolation import CallHook, FailureCounts, OnFailure, count_nothing
 from toolplug.execution.call_hooks.tracers import OwnedTracer
+from toolplug.execution.user_auth import SignInEndpoints
 from toolplug.providers.offering.definitions import ConsolePage, OpenToolsetSource
 from toolplug.providers.offering.mcp_extensions import McpExtension
 from toolplug.providers.plugins.changes import ChangeFollower
@@ -88,7 +89,10 @@ _After = Callable[[Result[Any], str, Sequence[HookImpl], Mapping[str, Any]], Non
 
 
 class RunningPlugin(NamedTuple):
-    """A started plugin under its key: what is registered, its hooks, context, tracers and `mount`."""
+    """A started plugin under its key: what is registered, its hooks, context, tracers and `mount`.
+
+    `sign_in` is where callers sign in to the system behind it.
+    """
 
     key: str
     plugin: object
@@ -98,6 +102,7 @@ class RunningPlugin(NamedTuple):
     on_failure: OnFailure
     tracers: Sequence[CallTracer] = ()
     mount: str = ""
+    sign_in: SignInEndpoints | None = None
 
 
 class PluginManager(pluggy.PluginManager):
@@ -189,6 +194,10 @@ class PluginManager(pluggy.PluginManager):
             with self._admitting({item.attribute: item.options for item in admitted}):
                 super().register(new.plugin, new.key)
         self._running = tuple(plugins)
+
+    def sign_in_of(self, key: str) -> SignInEndpoints | None:
+        """Return where callers sign in to the system behind a running provider, as far as it says so."""
+        return next((each.sign_in for each in self._running if each.key == key), None)
 
     def hooks_of(self, key: str) -> tuple[str, ...]:
         """Return the names of the hooks that a running plugin implements."""
