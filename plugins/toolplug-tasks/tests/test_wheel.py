@@ -34,6 +34,7 @@ async def main():
         begun = await client.post("/v1/tool-calls", json=call, headers={"Prefer": "respond-async"})
         task = begun.json()
         while task["status"] == "working":
+            await asyncio.sleep(0.05)  # a request in process need not wait for anything
             task = (await client.get(begun.headers["location"])).json()
         print(begun.status_code, task["status"], task["result"]["content"][0]["text"])
 
