@@ -20,7 +20,8 @@ PAGE_BYTES = MAX_SKILL_BYTES
 """Of files that are read for a page, before its last skill: hashing twice as much takes 30 ms of a thread."""
 TTL_MS = 60_000
 """Skills change by the hand of a person; a client that reads a changed file sees it by its digest."""
-_INVALID_PARAMS = -32602
+INVALID_PARAMS = -32602
+"""Of JSON-RPC: also for a file that is not served, by the specification."""
 
 
 class Shelf(Protocol):
@@ -66,7 +67,7 @@ class SkillsExtension(McpExtension):
         known = {uri: (shelf, name) for shelf in self._visible_to(request) for uri, name in shelf.uris.items()}
         uris, cursor = list(known), request.params.get("cursor")
         if cursor is not None and cursor not in known:
-            raise ExtensionRefused(_INVALID_PARAMS, "Invalid cursor; list again from the beginning")
+            raise ExtensionRefused(INVALID_PARAMS, "Invalid cursor; list again from the beginning")
         start = 0 if cursor is None else uris.index(str(cursor)) + 1
         skills: list[Fields] = []
         size = 0
@@ -88,7 +89,7 @@ class SkillsExtension(McpExtension):
             if entry is not None:
                 return _with_cache_fields({"skill": entry.fields})
         said = f"no skill of at most {MAX_FILES} files and {MAX_SKILL_BYTES >> 20} MiB is served at {str(uri)[:200]!r}"
-        raise ExtensionRefused(_INVALID_PARAMS, said)
+        raise ExtensionRefused(INVALID_PARAMS, said)
 
     def _visible_to(self, request: ExtensionRequest) -> Iterator[Shelf]:
         templates = request.offering().templates
