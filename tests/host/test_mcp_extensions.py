@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from httpx2 import ASGITransport, AsyncClient
@@ -110,7 +110,7 @@ class Shared(McpExtension):
     def join(self, others: Sequence[McpExtension]) -> McpExtension:
         if "broken" in self.names:
             raise RuntimeError("it cannot be joined")
-        return Shared(*self.names, *(name for each in others if isinstance(each, Shared) for name in each.names))
+        return Shared(*self.names, *(name for each in others for name in cast("Shared", each).names))
 
     async def list_names(self, request: ExtensionRequest) -> dict[str, object]:
         return {"names": self.names, "resources": list(request.offering().resources)}

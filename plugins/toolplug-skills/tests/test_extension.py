@@ -199,8 +199,11 @@ async def test_links_hidden_files_and_names_that_are_no_text_are_no_files_of_a_s
         (skill,) = await every(caller)
         assert [each["uri"] for each in skill["resources"]] == ["skill://skills/one/SKILL.md"]
         for name in (".env", "link", "%FF.md", "../../secret"):
-            refused = await caller.send("resources/read", uri=f"skill://skills/one/{name}")
-            assert "code" in refused, name
+            uri = f"skill://skills/one/{name}"
+            refused = await caller.send("resources/read", {"Mcp-Name": uri}, uri=uri)
+            assert (refused["code"], "file" in refused["message"]) == (-32602, True), refused
+        unknown = await caller.send("resources/read", {"Mcp-Name": "skill://skills/two/a"}, uri="skill://skills/two/a")
+        assert (unknown["code"], "there is no skill 'two'" in unknown["message"]) == (-32602, True)
 
 
 @pytest.mark.requirement("I39-skills-tools")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.mcp.task_client import FORMS, TASKS, McpCaller, with_tasks
+
+from toolplug import CallContext, Principal, ToolCall
+from toolplug_tasks import records
 
 Serve = Callable[..., AbstractAsyncContextManager[Any]]
 
@@ -160,6 +163,61 @@ async def test_a_question_before_the_work_stays_one_of_the_request(serve: Serve)
         assert (asked["resultType"], [*asked["inputRequests"]]) == ("input_required", ["approval"])
 
 
+class AsksLate:
+    """A call that asks for an approval before its work, but only once the event is set. Is an `ExtendedCall`."""
+
+    declared: Mapping[str, object] = {}
+    timeout_s = 60.0
+
+    def __init__(self) -> None:
+        self.call = ToolCall("1", "add", {"a": 1, "b": 2})
+        self.context = CallContext(Principal(subject="ann", tenant="t1"))
+        self.go_on = asyncio.Event()
+        self.repeated: tuple[object, object] | None = None
+
+    async def run(
+        self, context: CallContext, *, during: Any = None, responses: Any = None, state: str | None = None
+    ) -> dict[str, object]:
+        await self.go_on.wait()
+        if not responses:
+            asks = {"approval": {"method": "elicitation/create", "params": {"mode": "form", "message": "May it run?"}}}
+            return {"resultType": "input_required", "inputRequests": asks, "requestState": "the state"}
+        self.repeated = responses, state
+        return {"resultType": "complete", "content": [{"type": "text", "text": "3"}], "isError": False}
+
+
+async def test_an_approval_that_is_asked_of_a_task_is_answered_by_its_update(serve: Serve) -> None:
+    async with serve(tasks_after="10ms") as served:
+        ann = with_tasks(served.callers["ann"].client, **FORMS)
+        (extension,) = served.host.plugins.mcp_extensions()
+        call = AsksLate()
+        task = await extension.call_tool(call)
+        call.go_on.set()
+        asks = await ann.ended(task["taskId"], until=lambda each: each["status"] == "input_required")
+        ((name, request),) = asks["inputRequests"].items()
+        assert request["params"]["message"] == "May it run?"
+        approval = {"action": "accept", "content": {"approve": True}}
+        await ann.send("tasks/update", taskId=task["taskId"], inputResponses={name: approval})
+        done = await ann.ended(task["taskId"])
+        assert (done["status"], done["result"]["content"][0]["text"]) == ("completed", "3")
+        assert call.repeated == ({"approval": approval}, "the state")
+
+
+async def test_a_task_is_forgotten_an_hour_after_its_end(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert records.KEPT_S == 3600
+    (tmp_path / "a").touch()
+    monkeypatch.setattr(records, "KEPT_S", 1.0)
+    async with serve() as served:
+        client = served.callers["ann"].client
+        call = {"name": "wait_for", "arguments": {"file": str(tmp_path / "a")}}
+        task = (await client.post("/v1/tool-calls", json=call, headers={"Prefer": "respond-async"})).json()
+        # Until it is gone, which is never if it were kept.
+        gone = await with_tasks(client).ended(task["taskId"], until=lambda each: "code" in each)
+        assert gone["code"] == -32602
+
+
 async def test_a_caller_has_a_hundred_tasks_at_most(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,6 +244,8 @@ async def test_http_has_the_same_record(serve: Serve, tmp_path: Path) -> None:
         task, place = accepted.json(), accepted.headers["location"]
         assert (task["status"], place) == ("working", f"/v1/tasks/{task['taskId']}")
         ann = with_tasks(client)
+        # Its message is written within a second, and then nothing changes until the file is there.
+        await ann.ended(task["taskId"], until=lambda each: "statusMessage" in each)
         read = (await client.get(place)).json()
         of_mcp = await ann.task(task["taskId"])
         assert {name: of_mcp[name] for name in read} == read

@@ -20,7 +20,8 @@ PAGE_BYTES = MAX_SKILL_BYTES
 """Of files that are read for a page, before its last skill: hashing twice as much takes 30 ms of a thread."""
 TTL_MS = 60_000
 """Skills change by the hand of a person; a client that reads a changed file sees it by its digest."""
-_INVALID_PARAMS = -32602
+INVALID_PARAMS = -32602
+"""Of JSON-RPC: also for a file that is not served, by the specification."""
 
 
 class Shelf(Protocol):
@@ -66,19 +67,19 @@ class SkillsExtension(McpExtension):
         known = {uri: (shelf, name) for shelf in self._visible_to(request) for uri, name in shelf.uris.items()}
         uris, cursor = list(known), request.params.get("cursor")
         if cursor is not None and cursor not in known:
-            raise ExtensionRefused(_INVALID_PARAMS, "Invalid cursor; list again from the beginning")
+            raise ExtensionRefused(INVALID_PARAMS, "Invalid cursor; list again from the beginning")
         start = 0 if cursor is None else uris.index(str(cursor)) + 1
         skills: list[Fields] = []
         size = 0
         for at in range(start, len(uris)):
             if at - start == PAGE_SKILLS or size >= PAGE_BYTES:
-                return _cached({"skills": skills, "nextCursor": uris[at - 1]})
+                return _with_cache_fields({"skills": skills, "nextCursor": uris[at - 1]})
             shelf, name = known[uris[at]]
             entry = await shelf.describe(name)
             if entry is not None:
                 skills.append(entry.fields)
                 size += entry.size
-        return _cached({"skills": skills})
+        return _with_cache_fields({"skills": skills})
 
     async def _get(self, request: ExtensionRequest) -> Fields:
         uri = request.params.get("uri")
@@ -86,9 +87,9 @@ class SkillsExtension(McpExtension):
             name = shelf.uris.get(str(uri))
             entry = None if name is None else await shelf.describe(name)
             if entry is not None:
-                return _cached({"skill": entry.fields})
+                return _with_cache_fields({"skill": entry.fields})
         said = f"no skill of at most {MAX_FILES} files and {MAX_SKILL_BYTES >> 20} MiB is served at {str(uri)[:200]!r}"
-        raise ExtensionRefused(_INVALID_PARAMS, said)
+        raise ExtensionRefused(INVALID_PARAMS, said)
 
     def _visible_to(self, request: ExtensionRequest) -> Iterator[Shelf]:
         templates = request.offering().templates
@@ -98,5 +99,5 @@ class SkillsExtension(McpExtension):
                 yield shelf
 
 
-def _cached(result: Fields) -> Fields:
+def _with_cache_fields(result: Fields) -> Fields:
     return {**result, "ttlMs": TTL_MS, "cacheScope": "private"}

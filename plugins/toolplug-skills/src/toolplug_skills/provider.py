@@ -27,7 +27,7 @@ from toolplug.errors import InvalidDefinition
 from toolplug.host.callable_tools import CallableTools
 from toolplug.search.index import make_indexes
 from toolplug.search.ranking import search
-from toolplug_skills.extension import SkillsExtension
+from toolplug_skills.extension import INVALID_PARAMS, SkillsExtension
 from toolplug_skills.folders import FileRefused, folder_below, is_supported, list_files, opened_folder, read_below
 from toolplug_skills.lacking import find_lacking
 from toolplug_skills.manifest import SkillEntry, TooLarge, describe_skill, uri_of
@@ -170,7 +170,10 @@ class Skills(FunctionProvider):
         return await self._read_resource({"name": name, "path": HEAD_FILE}, context)
 
     async def _read_resource(self, variables: Mapping[str, object], context: CallContext) -> str | bytes:
-        data = await self._site.in_thread(_read, self._skill(str(variables["name"])), str(variables["path"]))
+        try:
+            data = await self._site.in_thread(_read, self._skill(str(variables["name"])), str(variables["path"]))
+        except ToolError as error:
+            raise ToolError(str(error), metadata={"rpc_code": INVALID_PARAMS}) from error
         try:
             return data.decode()
         except UnicodeDecodeError:

@@ -88,7 +88,7 @@ class Parts:
             callable_tools = CallableTools(
                 lambda: current().settings, lambda principal, agent: parts.infos.page(principal, agent, None)
             )
-            offered = offer_services(saved, callable_tools, opened)
+            offered = offer_services((saved, callable_tools), opened)
             own = registry_services(current, store, services, artifacts, offered, coded.plugins, key.sealer)
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, services=own))
             await registry.apply(wanted_providers(configuration, {}), configuration.plugin_paths())

@@ -16,7 +16,6 @@ from toolplug.execution.limits.resolved_limits import LimitLevel
 from toolplug.execution.plans import CallServices
 from toolplug.execution.user_auth import ScopeOf, make_scope_of
 from toolplug.host.artifacts import SOURCE, Artifacts, read_result
-from toolplug.host.callable_tools import CallableTools
 from toolplug.host.file.configuration import Configuration, CurrentConfiguration
 from toolplug.host.file.plugin_hooks import hooks_of_plugins
 from toolplug.host.file.user_auth_entries import list_user_auth
@@ -31,7 +30,6 @@ from toolplug.providers.registry import RegistryServices
 from toolplug.providers.site import Sealing, Services, TemporaryRoot, stored_sites
 from toolplug.stores.store import Store
 from toolplug.toolsets.saved.equipped import Stays
-from toolplug.toolsets.saved.service import SavedToolsets
 
 MANAGING = "toolsets"
 """The provider type whose tools stay in every catalog, since they equip another toolset or none."""
@@ -50,11 +48,11 @@ def always_listed(current: Callable[[], Configuration]) -> Stays:
     return stays
 
 
-def offer_services(saved: SavedToolsets, tools: CallableTools, opened: Sequence[RunningParts]) -> Services:
-    """Return the services that providers may ask for by type: these two, and once they are `opened` the parts."""
+def offer_services(own: Sequence[object], opened: Sequence[RunningParts]) -> Services:
+    """Return the services that providers may ask for by type: `own`, and the parts once they are `opened`."""
 
     def service(kind: type[S], /) -> S:
-        found = next((each for each in (saved, tools) if isinstance(each, kind)), None)
+        found = next((each for each in own if isinstance(each, kind)), None)
         if found is None:
             found = next((parts.find(kind) for parts in opened), None)
         if found is None:
