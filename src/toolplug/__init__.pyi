@@ -9,6 +9,7 @@ from toolplug.cli.plugin_commands import read_section, state_folder
 from toolplug.errors import ConfigError, StoreError, ToolError, ToolUnavailable, UnmatchedStub
 from toolplug.execution.executor import ModelTools, ToolExecutor
 from toolplug.execution.host_approvals import RevokedGrant, Ticket
+from toolplug.execution.user_auth import SignInEndpoints
 from toolplug.foreign.definitions import foreign_definition
 from toolplug.foreign.named_objects import import_object
 from toolplug.hookspecs import hookimpl, hookspec
@@ -75,6 +76,7 @@ __all__ = [
     "RunningPart",
     "SavedToolsets",
     "Sealer",
+    "SignInEndpoints",
     "StoreError",
     "TenantOption",
     "Ticket",

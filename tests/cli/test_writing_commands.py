@@ -18,12 +18,15 @@ from textwrap import dedent
 import jsonschema_rs
 import pytest
 import yaml
+from anyio.from_thread import start_blocking_portal
 from packaging.version import Version
 from tests.cli.conftest import Run
 from tests.environments import make_environment
 from tests.providers.fake_distribution import install, provides
 from tests.requirement_table import ROOT
 
+from toolplug import open_host
+from toolplug.errors import HostKeyError
 from toolplug.host.file.schema import SettingsSchema, settings_schemas
 from toolplug.host.file.settings_child import settings_of
 from toolplug.providers.entry_points import find_installed
@@ -60,6 +63,7 @@ def test_init_writes_a_configuration_that_runs_and_overwrites_nothing(run: Run, 
     assert "hello:\n    enabled: false" in text
     assert "console" not in yaml.safe_load(text)["providers"]  # `serve` has it where there is no entry
     assert run("check").code == 0
+    assert run("doctor", "--json").json["warnings"] == []
     (tmp_path / "providers.yaml").write_text(text.replace("hello:\n    enabled: false", "hello:\n    enabled: true"))
     assert run("call", "hello").out == "Hello, world!\n"
     again = run("init", "--json")
@@ -417,7 +421,7 @@ def test_key_rotate_puts_a_new_key_first_and_shows_none_unless_asked(run: Run, t
     file.write_text("store: sqlite:///./kept/state.db\n", "utf-8")
     made = json.loads(run("key", "rotate", "--json").out)
     key = tmp_path / "kept" / "host.key"
-    assert made == {"file": str(key), "keys": 1}
+    assert made == {"file": str(key), "keys": 1, "announced": True}
     first = key.read_text("utf-8")
     assert json.loads(run("key", "rotate", "--json").out)["keys"] == 2
     assert key.read_text("utf-8").endswith(first)
@@ -427,6 +431,33 @@ def test_key_rotate_puts_a_new_key_first_and_shows_none_unless_asked(run: Run, t
     assert refused.code == 1
     assert "key: names no file" in refused.err
     assert shown not in refused.err
+
+
+@pytest.mark.parametrize("options", ["", "?shared=true"])
+@pytest.mark.requirement("I38-host-key")
+def test_after_a_rotation_no_process_starts_with_the_former_key_alone(run: Run, tmp_path: Path, options: str) -> None:
+    file, store = tmp_path / "providers.yaml", f"store: sqlite:///./kept/state.db{options}\n"
+    file.write_text(f"{store}key: {{file: ./host.key}}\n", "utf-8")
+    with start_blocking_portal() as portal:
+        with portal.wrap_async_context_manager(open_host(file)):
+            former = (tmp_path / "host.key").read_text("utf-8").strip()
+            assert json.loads(run("key", "rotate", "--json").out)["announced"] is True
+        file.write_text(f"{store}key: {former}\n", "utf-8")
+        with (
+            pytest.raises(HostKeyError, match=r"key is not that of this store.*the newest key first"),
+            portal.wrap_async_context_manager(open_host(file)),
+        ):
+            pass
+
+
+@pytest.mark.requirement("I38-host-key")
+def test_a_rotation_that_the_store_cannot_be_told_says_so(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "providers.yaml").write_text("store: sqlite:///./state.db\n", "utf-8")
+    (tmp_path / "state.db").write_text("no database", "utf-8")
+    rotated = run("key", "rotate")
+    assert rotated.code == 0
+    assert "has the former key alone can start" in rotated.out
+    assert "is not a SQLite file" in rotated.out
 
 
 @pytest.mark.requirement("I39-provider-ci")

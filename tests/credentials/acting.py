@@ -1,6 +1,6 @@
 """A provider that acts as its caller, for a process of its own."""
 
-from toolplug import CallContext, FunctionProvider, tool
+from toolplug import CallContext, FunctionProvider, SignInEndpoints, tool
 
 
 class Acting(FunctionProvider):
@@ -12,3 +12,10 @@ class Acting(FunctionProvider):
         credential = await context.credential(refused)
         assert context.user_auth is not None
         return dict(context.user_auth.headers(credential))
+
+
+class NamesSignIn(Acting):
+    """Says where its callers sign in."""
+
+    def sign_in_endpoints(self) -> SignInEndpoints:
+        return SignInEndpoints(authorization="https://id.example/auth", token="https://id.example/token", scopes=("a",))

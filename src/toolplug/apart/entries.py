@@ -55,6 +55,7 @@ def load_apart(
         routes=tuple((str(method), str(path)) for method, path in described["routes"]),
         scopes=None if scopes is None else frozenset(str(scope) for scope in scopes),
         unchecked=tuple(str(each) for each in described["unchecked"]),
+        names_sign_in=bool(described["names_sign_in"]),
     )
 
 

@@ -38,7 +38,15 @@ _LOG = logging.getLogger("toolplug.providers")
 _ROUTES = "toolplug.apart.route_requests"
 _CLOSE_S = 4.8
 
-NOTHING_OFFERED: Head = {"tools": [], "prompts": [], "resources": [], "routes": [], "hooks": [], "accepts_key": False}
+NOTHING_OFFERED: Head = {
+    "tools": [],
+    "prompts": [],
+    "resources": [],
+    "routes": [],
+    "hooks": [],
+    "sign_in": None,
+    "accepts_key": False,
+}
 """What a process lists that has nothing."""
 
 
@@ -134,6 +142,11 @@ class ApartProvider(FunctionProvider):
     def resources(self) -> Sequence[Resource]:
         """Return the resources that the process has listed."""
         return [self._resource(each) for each in self._started["resources"]]
+
+    def sign_in_endpoints(self) -> values.SignInEndpoints | None:
+        """Return where callers sign in, as the provider has said in its process."""
+        found = self._started["sign_in"]
+        return None if found is None else values.decode_sign_in(found)
 
     async def diagnose(self) -> Sequence[str]:
         """Return why the process does not run, or what the provider says there."""

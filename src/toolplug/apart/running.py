@@ -193,6 +193,7 @@ class RunningProvider(Peer):
                 for each in generation.routes
             ],
             "hooks": hooks,
+            "sign_in": generation.sign_in,
             "accepts_key": generation.provider.accepts_idempotency_key,
             "families": await self._families(),
         }

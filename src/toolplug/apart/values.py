@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, cast
@@ -41,6 +41,7 @@ from toolplug.errors import (
     ToolplugError,
     ToolUnavailable,
 )
+from toolplug.execution.user_auth import SignInEndpoints
 from toolplug.signatures.values import encode_value
 
 Head = dict[str, Any]
@@ -216,6 +217,12 @@ def decode_context(head: Head, now: float) -> CallContext:
     if "nobody" in head and head["nobody"] != _NOBODY:
         given["ask"] = NobodyToAsk(head["nobody"])
     return context._replace(**given) if given else context
+
+
+def decode_sign_in(given: Sequence[Any]) -> SignInEndpoints:
+    """Return the endpoints that a process has named."""
+    *urls, scopes = given
+    return SignInEndpoints(*map(str, urls), scopes=tuple(map(str, scopes)))
 
 
 def encode_call(call: ToolCall) -> Head:

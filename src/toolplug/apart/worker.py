@@ -249,6 +249,7 @@ def _describe(loaded: ProviderType, entry: ProviderEntry, problems: list[Head]) 
         "routes": loaded.routes,
         "scopes": None if loaded.scopes is None else sorted(loaded.scopes),
         "unchecked": loaded.unchecked,
+        "names_sign_in": loaded.names_sign_in,
     }
 
 

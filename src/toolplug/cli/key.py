@@ -8,16 +8,18 @@ from typing import Annotated
 import typer
 
 from toolplug.catalog.text import pluralize
+from toolplug.cli.event_loop import async_command
 from toolplug.cli.options import ConfigOption, JsonOption, config_file
 from toolplug.cli.output import print_answer
-from toolplug.errors import ConfigError, Problem
-from toolplug.host.file.configuration import read_beside_host
-from toolplug.host.keys.host_key import FILE, KeyFile, rotate_keys
+from toolplug.errors import ConfigError, HostKeyError, Problem, StoreError
+from toolplug.host.file.configuration import Configuration, read_beside_host
+from toolplug.host.keys.host_key import FILE, HostKey, KeyFile, rotate_keys
 from toolplug.host.keys.private_file import new_key
 from toolplug.providers.entry_points import find_installed
 
 app: typer.Typer = typer.Typer(name="key", help="The key of the host, which seals secrets.", no_args_is_help=True)
 
+_NOT_ANNOUNCED = "Until then a process that has the former key alone can start, as the store cannot be told"
 _RELOAD = "A running host seals with it after a reload: POST /v1/reload, or SIGHUP."
 
 
@@ -26,8 +28,8 @@ def _group() -> None:
     """Keep the name of the one command."""
 
 
-@app.command()
-def rotate(
+@async_command(app)
+async def rotate(
     config: ConfigOption = None,
     as_json: JsonOption = False,
     show: Annotated[bool, typer.Option("--show", help="Show a new key, and write nothing.")] = False,
@@ -53,5 +55,22 @@ def rotate(
         hint = "toolplug key rotate --show makes a key: put it first in the list of `key`, with the former one after it"
         raise ConfigError([Problem(code="no_key_file", message=message, file=str(config or ""), path="key", hint=hint)])
     keys = rotate_keys(file)
+    refusal = await _announce(configuration)
     text = f"{file} has {pluralize(keys, 'key')} now; the first one seals. {_RELOAD}"
-    print_answer(as_json, {"file": str(file), "keys": keys}, text)
+    text += f"\n{_NOT_ANNOUNCED}: {refusal}" if refusal else ""
+    print_answer(as_json, {"file": str(file), "keys": keys, "announced": not refusal}, text)
+
+
+async def _announce(configuration: Configuration) -> str:
+    """Let the store know which key seals, so that no process starts without it; return why that fails, or nothing."""
+    place = configuration.store
+    if place.in_memory or (place.file is not None and not place.file.exists()):
+        return ""  # no other process has a store that this one has
+    setting = configuration.settings.key
+    try:
+        async with place.open() as store:
+            key = HostKey(lambda: setting, store, configuration.folder, place.state_folder, given=place.on_network)
+            await key.open()
+    except (StoreError, HostKeyError) as error:
+        return str(error)
+    return ""

@@ -12,9 +12,8 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from toolplug.config.file_mapping import FileMapping
 from toolplug.config.nearest import name_hint
-from toolplug.config.units import Size, shape_error
+from toolplug.config.units import FileMapping, Size, shape_error
 
 HOST_HOOKS = ("before_call", "change_result", "after_call", "provider_changed")
 """Hooks of a provider in a process of its own that see the calls and providers of the whole host."""

@@ -9,8 +9,7 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
 from toolplug.catalog.call import CREDENTIAL_NEEDED, CallContext, Credentials
-from toolplug.config.file_mapping import FileMapping
-from toolplug.config.units import shape_error
+from toolplug.config.units import FileMapping, shape_error
 from toolplug.errors import ToolUnavailable
 from toolplug.signatures.values import canonical
 
@@ -121,6 +120,30 @@ class AuthOwner(NamedTuple):
     kind: str
     key: str
     url: str = ""
+
+
+class SignInEndpoints(NamedTuple):
+    """Where callers sign in to the system behind a provider, which `FunctionProvider.sign_in_endpoints` returns.
+
+    `issuer` is a URL whose metadata has the endpoints. Without it, `authorization` and `token` are the URLs of OAuth
+    2.1; `refresh` is another one for new tokens, empty for `token`. `scopes` are asked for where the entry has none.
+
+    ```python
+    from toolplug import FunctionProvider, SignInEndpoints
+
+    class Shop(FunctionProvider):
+        def sign_in_endpoints(self) -> SignInEndpoints:
+            return SignInEndpoints(issuer="https://id.example")
+
+    assert Shop().sign_in_endpoints().scopes == ()
+    ```
+    """
+
+    issuer: str = ""
+    authorization: str = ""
+    token: str = ""
+    refresh: str = ""
+    scopes: tuple[str, ...] = ()
 
 
 class HostCredentials(Protocol):

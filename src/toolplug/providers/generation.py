@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from prometheus_client.registry import Collector
 
@@ -17,6 +18,7 @@ from toolplug.execution.call_hooks.call_hooks import LiveCallHooks
 from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import ThreadRunner
+from toolplug.execution.user_auth import SignInEndpoints
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderState
 from toolplug.providers.lifecycle import CLOSE_S, DIAGNOSE_S, START_S, await_step, run_step
 from toolplug.providers.offering.plans import planned_offering
@@ -44,6 +46,7 @@ class Generation:
     offering: Offering
     routes: Sequence[BoundRoute]
     collectors: Sequence[Collector]
+    sign_in: SignInEndpoints | None
     switch: SourceSwitch
     threads: ThreadRunner
     services: CallServices
@@ -61,7 +64,15 @@ class Generation:
         """The provider for the plugin manager."""
         entry, plugin = self.entry, plugin_of(self.provider)
         return RunningPlugin(
-            entry.key, plugin, self.hooks, self.site, entry.owner, entry.on_failure, tuple(self.tracers), entry.mount
+            entry.key,
+            plugin,
+            self.hooks,
+            self.site,
+            entry.owner,
+            entry.on_failure,
+            tuple(self.tracers),
+            entry.mount,
+            self.sign_in,
         )
 
     async def diagnosis(self) -> list[Problem]:
@@ -145,6 +156,7 @@ async def open_generation(
             offering=planned_offering(entry, provider, services, switch, threads),
             routes=run_step(entry, "routes()", lambda: tuple(bound_routes(provider))),
             collectors=run_step(entry, "collectors()", lambda: tuple(provider.collectors())),
+            sign_in=_find_sign_in(entry, provider),
             switch=switch,
             threads=threads,
             services=services,
@@ -165,6 +177,21 @@ def _tracers(
     found = [item.attribute for item in hooks.implementations if item.hook == name]
     asked = (asking(getattr(plugin_of(provider), attribute), name, site) for attribute in found)
     return tuple(tracer for ask in asked for tracer in run_step(entry, f"{name}()", lambda ask=ask: tuple(ask())))
+
+
+def _find_sign_in(entry: ProviderEntry, provider: FunctionProvider) -> SignInEndpoints | None:
+    """Return where callers sign in, as the provider says. Raises `ProviderError` where neither it nor the file does."""
+    found = cast("object", run_step(entry, "sign_in_endpoints()", provider.sign_in_endpoints))
+    if found is not None and not isinstance(found, SignInEndpoints):
+        said = f"{entry.owner}: sign_in_endpoints() returned {type(found).__name__}, not SignInEndpoints or None"
+        raise ProviderError(said, state=ProviderState.INCOMPATIBLE, fix="fix it in the package")
+    oauth = None if entry.user_auth is None else entry.user_auth.oauth
+    # Of one whose workers dial in nothing is known yet.
+    if oauth is not None and oauth.issuer is None and found is None and not entry.dialled:
+        said = f"{entry.owner}: the provider names nowhere to sign in, and user_auth.oauth has no issuer"
+        fix = f"set providers.{entry.key}.user_auth.oauth.issuer"
+        raise ProviderError(said, state=ProviderState.CONFIG_INVALID, fix=fix)
+    return found
 
 
 async def _close(entry: ProviderEntry, provider: FunctionProvider, site: ProviderContext) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -60,7 +61,8 @@ class ProviderType:
 
     `tools` are the names of the `@tool` methods, `routes` method and path of the `@route` methods, `scopes` those that
     these ask for, None for a function. What else there may be only a start can tell: `unchecked` names it, `tools` or
-    `routes`. `plugin` is the class, function, module or object, and `hooks` are what it implements.
+    `routes`. `names_sign_in`: it may say where callers sign in. `plugin` is the class, function, module or object, and
+    `hooks` are what it implements.
     """
 
     installed: InstalledProvider
@@ -73,6 +75,7 @@ class ProviderType:
     routes: tuple[tuple[str, str], ...] = ()
     scopes: frozenset[str] | None = None
     unchecked: tuple[str, ...] = ("tools", "routes")
+    names_sign_in: bool = True
 
     def implementing(self, hook: str) -> list[Callable[..., object]]:
         """Return the functions of a hook that is asked before there is an instance; each takes all its arguments."""
@@ -112,6 +115,7 @@ def load(found: InstalledProvider, *, within_s: float = IMPORT_S) -> ProviderTyp
                 routes=tuple(declared_routes(kind)),
                 scopes=declared_scopes(kind),
                 unchecked=tuple(compress(("tools", "routes"), overridden)),
+                names_sign_in=kind.sign_in_endpoints is not FunctionProvider.sign_in_endpoints,
             )
     except InvalidDefinition as error:
         raise _make_error(found, str(error)) from error
@@ -302,12 +306,14 @@ def _named_package(found: InstalledProvider) -> str:
 
 def _make_error(found: InstalledProvider, what: str, summary: str = "") -> ProviderError:
     action = "fix the line" if found.editable else f"reinstall or update {found.distribution}"
+    # A file that is served by itself has no entry.
+    fix = action if found.file is not None else f"{action}, or remove its entry"
     owner = _named_package(found)
     return ProviderError(
         f"{owner}: {what}",
         summary=f"{owner}: {summary or what}",
         state=ProviderState.IMPORT_FAILED,
-        fix=f"{action}, or remove its entry",
+        fix=fix,
     )
 
 
@@ -348,7 +354,9 @@ def provider_file(type_name: str, folder: Path) -> InstalledProvider:
             code = stream.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise _file_failed(type_name, f"cannot be read: {reason}", f"correct the path; it is below {folder}") from None
+        raise _file_failed(
+            type_name, f"cannot be read: {reason}", f"correct the path; it is below {os.path.normpath(folder)}"
+        ) from None
     if len(code) > MAX_BYTES:
         raise _file_failed(type_name, f"is over {MAX_BYTES} bytes", "split it into a package")
     # The digest makes the name unique; the stem makes it readable in tracebacks.

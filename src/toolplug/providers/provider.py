@@ -16,6 +16,7 @@ from toolplug.catalog.call import CallContext, ToolCall, enter_frame
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Target
 from toolplug.errors import InvalidDefinition
+from toolplug.execution.user_auth import SignInEndpoints
 from toolplug.providers.authoring import bound_tools, declare
 from toolplug.providers.offering.definitions import Prompt, Resource
 from toolplug.providers.offering.prompts import bound_prompts, declare_prompts
@@ -250,6 +251,10 @@ class FunctionProvider:
     def resources(self) -> Sequence[Resource]:
         """Return the resources and resource templates in listing order: the `@resource` methods."""
         return list(bound_resources(self))
+
+    def sign_in_endpoints(self) -> SignInEndpoints | None:
+        """Return where callers sign in to its system, asked once it has started: None, `user_auth` has to name it."""
+        return None
 
     async def start(self, site: ProviderContext) -> None:
         """Open what the provider needs; called once before its first call. Does nothing by default."""

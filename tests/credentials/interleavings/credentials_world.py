@@ -100,14 +100,23 @@ class CredentialsWorld:
             for owner in SERVERS.values()
         }
         self._kept: dict[User, KeptExchange] = {}
+        self._ended: list[Family] = []
         async with MemoryStore(clock=virtual_clock) as self._store:
             self._hosts = [self._start(), self._start()]
             for _ in range(rounds):
                 await self._round()
                 self._hosts = [self._start() if host.dead else host for host in self._hosts]
                 await asyncio.sleep(self._numbers.choice(PAUSES_S))
+                self._check_ended()
                 if self.violations:
                     return
+
+    def _check_ended(self) -> None:
+        """Note the sign-ins that were ended, and whose tokens still hold though nothing was lost."""
+        for family in [each for each in self._ended if not each.asking]:
+            self._ended.remove(family)
+            if family.is_good and not (family.revoked or family.lost):
+                self.violations.append(f"{family.user} is disconnected from {family.server}, and its tokens hold there")
 
     def _start(self) -> SimulatedHost:
         return SimulatedHost(
@@ -291,7 +300,7 @@ class CredentialsWorld:
 
     async def _disconnect(self, host: SimulatedHost, user: User, server: str) -> None:
         seat = self._seats[user, server]
-        alone, connects = not seat.connecting, seat.connects
+        alone, connects, family = not seat.connecting and not seat.disconnecting, seat.connects, seat.family
         seat.family = seat.gone_at = None
         seat.disconnecting += 1
         try:
@@ -300,6 +309,7 @@ class CredentialsWorld:
                 self._count("disconnected")
                 if alone and connects == seat.connects:
                     seat.gone_at = virtual_clock()
+                    self._ended += [] if family is None else [family]
         finally:
             seat.family = None
             seat.disconnecting -= 1
@@ -325,8 +335,9 @@ class CredentialsWorld:
 
     def _spoil(self, key: str) -> None:
         """Note that a change of a record may not have arrived."""
-        if (place := self._keys.get(key)) is not None and (family := self._seats[place].family) is not None:
-            family.spoiled = True
+        if (place := self._keys.get(key)) is not None:
+            for family in self.issuer.families:
+                family.spoiled = family.spoiled or (family.user, family.server) == place
 
     def _die(self, host: SimulatedHost) -> None:
         """Note whose tokens a killed process was renewing: they may have to sign in, once."""

@@ -156,4 +156,4 @@ class SimulatedHost:
         yield self._client
 
     async def _ask(self, request: httpx2.Request) -> httpx2.Response:
-        return await self.trip(lambda: self._issuer.answer(self, request))
+        return await self.trip(lambda: self._issuer.answer(request))

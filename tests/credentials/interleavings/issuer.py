@@ -89,7 +89,7 @@ class Issuer:
         self.refreshes = 0
         self.exchanges: list[User] = []
         self.exchanged: dict[str, Exchanged] = {}
-        self.exchanging: dict[tuple[object, User], int] = {}
+        self.exchanging: dict[User, int] = {}
         self._by_access: dict[str, Family] = {}
         self._by_refresh: dict[str, Family] = {}
 
@@ -131,12 +131,13 @@ class Issuer:
                 if virtual_clock() - family.renewed_at < JUST_S + ASK_S + SLACK_S and len(family.used) > 1:
                     family.spoiled = True  # refused so soon after its renewal: its user has to sign in
 
-    async def answer(self, host: object, request: httpx2.Request) -> httpx2.Response:
+    async def answer(self, request: httpx2.Request) -> httpx2.Response:
         """Answer a request of a host, or fail."""
         form = dict(parse_qsl((await request.aread()).decode()))
         if request.url.path == "/revoke":
             family = self._by_refresh.get(form["token"]) or self._by_access.get(form["token"])
-            if family is not None:
+            # One that ends only what holds: a former token revokes nothing (RFC 7009, section 2.2).
+            if family is not None and form["token"] in {family.refresh, family.access}:
                 family.revoked = True
             return httpx2.Response(200)
         fault = self._numbers.choice(FAULTS) if self._numbers.random() < self._failing else ""
@@ -149,7 +150,7 @@ class Issuer:
                 return await self._refresh(form["refresh_token"], fault)
             case _:
                 assert form["grant_type"] == GRANT
-                return await self._exchange(host, form, fault)
+                return await self._exchange(form, fault)
 
     async def _refresh(self, shown: str, fault: str) -> httpx2.Response:
         family = self._by_refresh[shown]
@@ -184,9 +185,9 @@ class Issuer:
         await self._lose(fault)
         return answer if fault != "garbled" else httpx2.Response(200, text="<html>")
 
-    async def _exchange(self, host: object, form: Mapping[str, str], fault: str) -> httpx2.Response:
+    async def _exchange(self, form: Mapping[str, str], fault: str) -> httpx2.Response:
         user, jwt_ends_at = read_jwt(form["subject_token"])
-        place = host, user
+        place = user  # of all hosts
         if self.exchanging.get(place):
             self._report(f"{user}: two exchanges at once")
         self.exchanging[place] = 1

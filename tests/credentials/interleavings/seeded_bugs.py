@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from tests.credentials.interleavings.credentials_world import Parts
@@ -87,6 +86,20 @@ class _ForgetsOnlyHere(OAuthCredentials):
         return True, False
 
 
+class _KeepsWhatWasRenewed(OAuthCredentials):
+    async def _revoke(self, owner: Any, oauth: Any, tokens: Any) -> bool:
+        # Called by `disconnect` alone.
+        return bool(tokens.renewed_at == 0.0 or not self._renewals) and await super()._revoke(owner, oauth, tokens)
+
+
+class _ForgetsWhatItHasNotRead(OAuthCredentials):
+    async def _forget_present(self, user: Any, owner: Any) -> Any:
+        kept = await self.records.read(user, owner)
+        if kept is not None:
+            await self.records.forget(user)
+        return kept
+
+
 class _UsesLinksAgain(SignIns):
     async def _use(self, kind: str, secret: str, revision: int) -> bool:
         return True
@@ -110,16 +123,10 @@ class _CachesForever(ExchangedTokens):
         return None if cached is None or not cached[0] or cached[0] == refused else cached[0]
 
 
-class _NoLocks:
-    def of(self, key: str) -> asyncio.Lock:
-        """Return another lock for each."""
-        return asyncio.Lock()
-
-
-class _ExchangesForEachCall(ExchangedTokens):
+class _ExchangesWithoutALease(ExchangedTokens):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self._locks: Any = _NoLocks()
+        self._tokens.records = _NoLeases(self._tokens._store, self._tokens._sealer)
 
 
 class _KeepsNothing(ExchangedTokens):
@@ -135,10 +142,12 @@ SEEDED = {
     "a renewal for each call": (Parts(oauth=_RenewsAlways), "that nobody has refused"),
     "a refused token is given again": (Parts(oauth=_GivesTheRefused), "is given no token"),
     "a disconnect that forgets nothing": (Parts(oauth=_ForgetsOnlyHere), "and its call has a token"),
+    "a disconnect that leaves the tokens of a renewal": (Parts(oauth=_KeepsWhatWasRenewed), "and its tokens hold"),
+    "a disconnect of what it has not read": (Parts(oauth=_ForgetsWhatItHasNotRead), "and its tokens hold"),
     "a link that holds after its use": (Parts(oauth=_LinksHoldForever), "was used twice"),
     "a cache of exchanged tokens without the credential": (Parts(exchanged=_CachesForTheUser), "has the token of"),
     "a cache of exchanged tokens without an end": (Parts(exchanged=_CachesForever), "of a JWT that had ended before"),
-    "first calls that do not wait for one another": (Parts(exchanged=_ExchangesForEachCall), "two exchanges at once"),
+    "an exchange without a lease": (Parts(exchanged=_ExchangesWithoutALease), "two exchanges at once"),
     "an exchanged token that is not shared": (Parts(exchanged=_KeepsNothing), "was exchanged though there was a token"),
 }
 """What is wrong → the world in which it is, and the violation that shows it."""

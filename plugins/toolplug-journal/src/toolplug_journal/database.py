@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from toolplug.sqlite.write_ahead import turn_on_write_ahead
 from toolplug_journal import chain
 from toolplug_journal.entry import DECISIONS, Entry, StoredEntry
 
@@ -78,19 +79,15 @@ class Database:
         """Make the tables in a new file, and drop what is too old. Raises `JournalRefused` for another kind of file."""
         try:
             with closing(self.connect()) as connection:
-                version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+                version = _version(connection)
                 if version not in range(VERSION + 1):
                     raise JournalRefused(f"{self._path} has version {version}, this package knows version {VERSION}")
-                connection.execute("PRAGMA journal_mode = WAL")
+                turn_on_write_ahead(connection, BUSY_S)
                 if version == 0:
-                    connection.executescript(
-                        f"BEGIN IMMEDIATE; {_TABLES} {chain.TABLES} PRAGMA user_version = {VERSION}; COMMIT;"
-                    )
+                    _change(connection, f"{_TABLES} {chain.TABLES}")
                 elif version < VERSION:
                     # Its calls stay. The chain of one of the first release begins now.
-                    connection.executescript(
-                        f"BEGIN IMMEDIATE; {chain.TABLES} {_MORE} PRAGMA user_version = {VERSION}; COMMIT;"
-                    )
+                    _change(connection, f"{chain.TABLES} {_MORE}")
                 self.write(connection, (), now)
         except sqlite3.OperationalError:
             raise
@@ -151,6 +148,21 @@ class Database:
 
     def _since(self, now: float) -> float:
         return now - self._retention.keep_s
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _change(connection: sqlite3.Connection, script: str) -> None:
+    """Bring the tables to this version, unless another process that has begun with this one does."""
+    try:
+        connection.executescript(f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {VERSION}; COMMIT;")
+    except sqlite3.OperationalError:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        if _version(connection) != VERSION:
+            raise
 
 
 def _row(entry: Entry) -> dict[str, object]:

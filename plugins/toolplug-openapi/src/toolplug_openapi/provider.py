@@ -16,6 +16,7 @@ from toolplug import (
     Egress,
     FunctionProvider,
     ProviderContext,
+    SignInEndpoints,
     ToolCall,
     ToolDefinition,
     ToolError,
@@ -50,6 +51,7 @@ class _Api(NamedTuple):
     schemes: Mapping[str, SecurityScheme]
     declared: frozenset[str]
     kept: Mapping[str, Tree]
+    sign_in: SignInEndpoints | None
 
 
 class OpenApi(FunctionProvider):
@@ -83,6 +85,9 @@ class OpenApi(FunctionProvider):
         """Close the connections; there are none if the start failed."""
         if self._transport is not None:
             await self._transport.aclose()
+
+    def sign_in_endpoints(self) -> SignInEndpoints | None:
+        return None if self._api is None else self._api.sign_in
 
     def tools(self) -> Sequence[ToolDefinition]:
         return [] if self._api is None else [each.definition for each in self._api.tools.values()]
@@ -132,7 +137,7 @@ def _api(found: ReadDocument, base_url: str, settings: Settings) -> _Api:
         for each in found.operations
     }
     kept = {id_: kept_parts(pointers) for id_, pointers in settings.trim.items()}
-    return _Api(base_url, tools, found.schemes, found.declared, kept)
+    return _Api(base_url, tools, found.schemes, found.declared, kept, found.sign_in)
 
 
 def _file(path: Path, shown: str) -> bytes:

@@ -16,11 +16,12 @@ from difflib import get_close_matches
 import httpx2
 from pydantic import TypeAdapter, ValidationError
 
-from toolplug import ProviderContext
+from toolplug import ProviderContext, SignInEndpoints
 from toolplug.apart import ApartCallFailed, call
 from toolplug_openapi.document import Document, DocumentRefused, OperationRefused, as_list, as_object
 from toolplug_openapi.operations import Found, Operation, matches, operation_of, operations_of, tool_name
 from toolplug_openapi.settings import Credential, SecurityScheme, Settings, bare_web_url
+from toolplug_openapi.sign_in import find_sign_in
 
 MAX_TOOLS = 2_000
 MAX_WARNINGS = 50
@@ -37,13 +38,15 @@ class ReadDocument:
     """What was read of a document.
 
     `server`: the URL below which the paths are, or `server_problem`. `schemes`: where each credential goes, by name;
-    `declared`: the schemes of the document. `warnings` and `removed` are lines for the log.
+    `declared`: the schemes of the document. `sign_in`: where callers sign in. `warnings` and `removed` are lines for
+    the log.
     """
 
     server: str
     server_problem: str
     schemes: dict[str, SecurityScheme]
     declared: frozenset[str]
+    sign_in: SignInEndpoints | None
     operations: tuple[Operation, ...]
     warnings: tuple[str, ...]
     removed: tuple[str, ...]
@@ -98,6 +101,7 @@ def _with_operations(found: ReadDocument, operations: Sequence[Operation]) -> Re
         server_problem=found.server_problem,
         schemes=found.schemes,
         declared=found.declared,
+        sign_in=found.sign_in,
         operations=tuple(operations),
         warnings=found.warnings,
         removed=found.removed,
@@ -128,12 +132,17 @@ def read_document(data: bytes, settings: Settings) -> ReadDocument:
         server = server_url(document.root.get("servers"), where)
     except OperationRefused as error:
         server_problem = str(error)
+    sign_in, sign_in_warnings = find_sign_in(document, chosen, where)
     reader = _OperationReader(document, settings, server, schemes)
     for each in chosen:
         if time.monotonic() > until:
             raise DocumentRefused(f"{where}: its schemas take more than {READ_S:g} s; choose with include")
         reader.add(each)
-    warnings = [*(f"{place!r} is skipped: {why}" for place, why in skipped.items()), *reader.warnings]
+    warnings = [
+        *sign_in_warnings,
+        *(f"{place!r} is skipped: {why}" for place, why in skipped.items()),
+        *reader.warnings,
+    ]
     if not reader.found:
         raise DocumentRefused(f"{where}: no operation can become a tool; {warnings[0]}")
     if len(warnings) > MAX_WARNINGS:
@@ -143,6 +152,7 @@ def read_document(data: bytes, settings: Settings) -> ReadDocument:
         server_problem=server_problem,
         schemes=schemes,
         declared=declared,
+        sign_in=sign_in,
         operations=tuple(reader.found.values()),
         warnings=tuple(warnings),
         removed=tuple(reader.removed),

@@ -44,8 +44,14 @@ def user_auth_problems(
         if auth.exchange is not None and (settings.auth is None or settings.auth.jwt is None):
             message, hint = "exchanges the JWTs of callers, and auth.jwt is not configured", "add auth.jwt"
             yield document.problem((*path, "exchange"), code="exchange_without_jwt", message=message, hint=hint)
-        if auth.oauth is not None and auth.oauth.issuer is None and not owner.url:
-            message = "needs issuer: only an MCP server names its own"
+        loaded = None if owner.url else providers.loaded.get(key)
+        if (
+            auth.oauth is not None
+            and auth.oauth.issuer is None
+            and loaded is not None
+            and not loaded.type.names_sign_in
+        ):
+            message = "needs issuer: this type of provider names none, as an MCP server or an OpenAPI document does"
             yield document.problem((*path, "oauth"), code="no_issuer", message=message)
         if owner.kind == PROVIDER and key in servers.servers and servers.servers[key].user_auth is not None:
             message = f"the MCP server {key!r} has user_auth, too, and connections are found by the key of their entry"

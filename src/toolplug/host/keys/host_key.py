@@ -27,8 +27,7 @@ from typing import Annotated, Protocol, cast
 
 from pydantic import AfterValidator, Discriminator, Field, SecretStr, Tag
 
-from toolplug.config.file_mapping import FileMapping
-from toolplug.config.units import shape_error
+from toolplug.config.units import FileMapping, shape_error
 from toolplug.errors import HostKeyError, StoreConflict, StoreError, Unsealable
 from toolplug.host.keys.private_file import KEY_TEXT, make_private, new_key, read_private, replace_private
 from toolplug.runtime.threads import in_own_thread
@@ -253,7 +252,7 @@ class HostKey:
         if record is not None and record.value.decode("latin-1") not in own:
             raise HostKeyError(
                 f"key is not that of this store: it has {', '.join(own)}, and the store was last sealed with"
-                f" {record.value.decode('latin-1')}; list the former key after the new one"
+                f" {record.value.decode('latin-1')}; list that one, too: the newest key first, former ones after it"
             )
         if record is None or record.value.decode("latin-1") != own[0]:
             # Of processes that start at once with different keys the second one is refused at its next start.

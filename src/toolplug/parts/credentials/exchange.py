@@ -19,7 +19,16 @@ from toolplug.errors import StoreConflict, ToolUnavailable
 from toolplug.execution.user_auth import AuthOwner, TokenExchange
 from toolplug.host.file.settings import Auth
 from toolplug.http.auth.authentication import ApiKeys, bearer
-from toolplug.parts.credentials.oauth import ASK_S, CACHED_S, JUST_S, MAX_CACHED, OAuthCredentials, loop_time
+from toolplug.parts.credentials.oauth import (
+    ASK_S,
+    CACHED_S,
+    JUST_S,
+    LEASE_S,
+    MAX_CACHED,
+    POLL_S,
+    OAuthCredentials,
+    loop_time,
+)
 from toolplug.parts.credentials.tokens import KeptConnection, UserConnection, UserTokens, user_key
 from toolplug.runtime.keyed_locks import KeyedLocks
 from toolplug.runtime.lru import LeastRecentlyUsed
@@ -92,14 +101,10 @@ class ExchangedTokens:
         user = f"{user_key(owner, who)}-{allows}"
         if (found := self._get_cached(user, refused)) is not None:
             return found
-        async with self._locks.of(user):  # a thousand first calls of one user are one exchange
+        async with self._locks.of(user):  # a thousand first calls of one user ask the store once
             if (found := self._get_cached(user, refused)) is not None:
                 return found
-            kept = await self._tokens.records.read(user, owner)
-            found = await self._usable(user, owner, kept, refused)
-            if found is None:
-                found = await self._fetch_token(user, owner, exchange, context)
-            access, expires_at = found
+            access, expires_at = await self._find_or_exchange(user, owner, exchange, context, refused)
             self._cache.put(user, (access, loop_time() + min(CACHED_S, expires_at - self._tokens.now())))
             return access
 
@@ -117,6 +122,30 @@ class ExchangedTokens:
         if cached is None or cached[0] == refused or loop_time() >= cached[1]:
             return None
         return cached[0]
+
+    async def _find_or_exchange(
+        self, user: str, owner: AuthOwner, exchange: TokenExchange, context: CallContext, refused: str
+    ) -> tuple[str, float]:
+        """Return the token that the store has, or exchange the JWT, unless another process does: then wait for it."""
+        records, jwt = self._tokens.records, jwt_of(context, self._auth())
+        while True:
+            found = await self._usable(user, owner, await records.read(user, owner), refused)
+            if found is not None:
+                return found
+            if jwt is None:
+                raise _no_jwt(owner, context)
+            try:
+                await records.lease(user, LEASE_S)
+                break
+            except StoreConflict:
+                # The lease of a process that has died ends by itself: it exchanges anew, which harms nobody.
+                await asyncio.sleep(POLL_S)
+        try:
+            # Another one may have exchanged before the lease was taken.
+            found = await self._usable(user, owner, await records.read(user, owner), refused)
+            return found or await self._fetch_token(user, owner, exchange, context, jwt)
+        finally:
+            await records.release(user)
 
     async def _usable(
         self, user: str, owner: AuthOwner, kept: KeptConnection | None, refused: str
@@ -136,11 +165,8 @@ class ExchangedTokens:
         return None
 
     async def _fetch_token(
-        self, user: str, owner: AuthOwner, exchange: TokenExchange, context: CallContext
+        self, user: str, owner: AuthOwner, exchange: TokenExchange, context: CallContext, jwt: CallerJwt
     ) -> tuple[str, float]:
-        jwt = jwt_of(context, self._auth())
-        if jwt is None:
-            raise _no_jwt(owner, context)
         answer = await self._ask(owner, exchange, jwt)
         now, who = self._tokens.now(), context.principal
         life_s = _NO_LIFE_S if answer.expires_in is None else answer.expires_in

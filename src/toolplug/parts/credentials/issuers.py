@@ -31,13 +31,16 @@ from mcp.client.auth.utils import (
 )
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthMetadata, OAuthToken
 from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
-from pydantic import AnyUrl, BaseModel, ValidationError
+from pydantic import AnyHttpUrl, AnyUrl, BaseModel, HttpUrl, TypeAdapter, ValidationError
 
-from toolplug.execution.user_auth import AuthOwner, OAuthClient, UserOAuth
+from toolplug.execution.user_auth import AuthOwner, OAuthClient, SignInEndpoints, UserOAuth
 from toolplug.parts.credentials.tokens import UserTokens
 
 CLIENT_NAME = "toolplug"
 _GRANTS = ["authorization_code", "refresh_token"]
+
+
+_ENDPOINT = TypeAdapter(HttpUrl)  # of at most 2,083 characters
 
 
 def is_same_issuer(one: str, other: str) -> bool:
@@ -58,11 +61,16 @@ class RefreshRefused(SignInFailed):
 
 
 class FoundIssuer(NamedTuple):
-    """The issuer of an entry. `resource` is empty where the entry is no MCP server, `scope` where none is asked for."""
+    """The issuer of an entry. `resource` is empty where the entry is no MCP server, `scope` where none is asked for.
+
+    `is_named` is False where a provider gives endpoints alone: the metadata then has that for tokens as its name.
+    """
 
     metadata: OAuthMetadata
     resource: str
     scope: str
+    refresh_endpoint: str = ""
+    is_named: bool = True
 
     @property
     def name(self) -> str:
@@ -70,14 +78,42 @@ class FoundIssuer(NamedTuple):
         return str(self.metadata.issuer)
 
 
-async def find_issuer(http: httpx2.AsyncClient, owner: AuthOwner, oauth: UserOAuth) -> FoundIssuer:
-    """Return the issuer of the entry, or else the one that its server names. Raises `SignInFailed`."""
+async def find_issuer(
+    http: httpx2.AsyncClient, owner: AuthOwner, oauth: UserOAuth, given: SignInEndpoints | None = None
+) -> FoundIssuer:
+    """Return the issuer of the entry, or else the one that its server names, or its provider has `given`.
+
+    Raises `SignInFailed`.
+    """
+    if given is not None and oauth.issuer is None:
+        oauth = oauth.model_copy(update={"issuer": given.issuer or None, "scopes": oauth.scopes or given.scopes})
+        if not given.issuer:
+            return _of_endpoints(owner, oauth, given)
     try:
         return await _find(http, owner, oauth)
     except httpx2.ConnectError as error:
         raise SignInFailed(f"the issuer cannot be reached: {error}") from None
     except (httpx2.HTTPError, OAuthFlowError) as error:
         raise SignInFailed(f"the issuer cannot be found: {type(error).__name__}") from None
+
+
+def _of_endpoints(owner: AuthOwner, oauth: UserOAuth, given: SignInEndpoints) -> FoundIssuer:
+    """Return an issuer of which only the endpoints are known. Raises `SignInFailed` for what are none."""
+    urls = [given.authorization, given.token, *([given.refresh] if given.refresh else [])]
+    try:
+        # Its provider may be a stranger's, in a process of its own.
+        for url in urls:
+            _ENDPOINT.validate_python(url)
+    except ValidationError:
+        raise SignInFailed(
+            f"the provider {owner.key!r} names endpoints that are no http or https URLs; set user_auth.oauth.issuer"
+        ) from None
+    metadata = OAuthMetadata(
+        issuer=AnyHttpUrl(given.token),
+        authorization_endpoint=AnyHttpUrl(given.authorization),
+        token_endpoint=AnyHttpUrl(given.token),
+    )
+    return FoundIssuer(metadata, "", " ".join(oauth.scopes), given.refresh, is_named=False)
 
 
 async def _find(http: httpx2.AsyncClient, owner: AuthOwner, oauth: UserOAuth) -> FoundIssuer:
@@ -182,11 +218,17 @@ def ask_for_code(found: FoundIssuer, client_id: str, redirect_uri: str, state: s
     return AskedCode(f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(fields)}", pkce.code_verifier)
 
 
-def check_issuer(found: OAuthMetadata, iss: str | None) -> None:
-    """Raise `SignInFailed` for the answer of another issuer (RFC 9207)."""
+def check_issuer(found: OAuthMetadata, iss: str | None, *, is_named: bool = True) -> None:
+    """Raise `SignInFailed` for the answer of another issuer (RFC 9207).
+
+    One whose name is not known must be where the browser was sent.
+    """
     try:
-        validate_authorization_response_iss(iss, found)
-    except OAuthFlowError:
+        if is_named:
+            validate_authorization_response_iss(iss, found)
+        elif iss is not None and urlsplit(iss)[:2] != urlsplit(str(found.authorization_endpoint))[:2]:
+            raise OAuthFlowError
+    except (OAuthFlowError, ValueError):
         raise SignInFailed("the answer is that of another issuer than the one that was asked") from None
 
 
@@ -214,7 +256,8 @@ async def redeem_login(http: httpx2.AsyncClient, start: UserTokens, code: str, v
 
 async def refresh(http: httpx2.AsyncClient, kept: UserTokens) -> tuple[UserTokens, OAuthToken]:
     """Return new tokens for the refresh token. Raises `RefreshRefused` if it holds no longer, and `SignInFailed`."""
-    return await _ask_token(http, kept, {"grant_type": "refresh_token", "refresh_token": kept.refresh})
+    form = {"grant_type": "refresh_token", "refresh_token": kept.refresh}
+    return await _ask_token(http, kept, form, kept.refresh_endpoint)
 
 
 async def revoke(http: httpx2.AsyncClient, kept: UserTokens) -> bool:
@@ -233,11 +276,11 @@ async def revoke(http: httpx2.AsyncClient, kept: UserTokens) -> bool:
 
 
 async def _ask_token(
-    http: httpx2.AsyncClient, kept: UserTokens, form: Mapping[str, str]
+    http: httpx2.AsyncClient, kept: UserTokens, form: Mapping[str, str], endpoint: str = ""
 ) -> tuple[UserTokens, OAuthToken]:
     resource = {"resource": kept.resource} if kept.resource else {}
     try:
-        answer = await _post(http, kept, kept.token_endpoint, {**form, **resource})
+        answer = await _post(http, kept, endpoint or kept.token_endpoint, {**form, **resource})
     except httpx2.HTTPError as error:
         raise SignInFailed(f"the issuer gives no answer that can be read ({type(error).__name__})") from None
     if answer.status_code not in {200, 201}:

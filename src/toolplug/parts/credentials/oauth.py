@@ -15,7 +15,7 @@ import orjson
 
 from toolplug.catalog.call import CREDENTIAL_NEEDED, SIGN_IN_NEEDED, Principal
 from toolplug.errors import StoreConflict, ToolUnavailable, Unsealable
-from toolplug.execution.user_auth import AuthOwner, OAuthClient, UserOAuth
+from toolplug.execution.user_auth import AuthOwner, OAuthClient, SignInEndpoints, UserOAuth
 from toolplug.host.keys.host_key import Sealer
 from toolplug.net.egress import Egress
 from toolplug.parts.credentials.sign_ins import AskedSignIn, BegunSignIn, SignIns
@@ -34,11 +34,13 @@ CACHED_S = 2.0
 EARLY_S = 30.0
 """A token is renewed so long before its end: a call takes a while, and clocks differ."""
 LEASE_S = 30.0
-"""Of one renewal. Longer than the answer of an issuer may take."""
+"""Of one renewal or exchange. Longer than the answer of an issuer may take."""
 ASK_S = 20.0
 """How long an issuer may take for one answer."""
-_POLL_S = 0.05
+POLL_S = 0.05
+"""How often a process looks whether another one has the token."""
 _AGAIN_S = 5.0
+_CLOSE_S = 5.0
 JUST_S = 60.0
 """A token that is refused so soon after its renewal is not refused for its age: its user has to sign in again."""
 
@@ -48,22 +50,33 @@ class _Cached(NamedTuple):
     until: float
 
 
+def name_no_endpoints(owner: AuthOwner) -> SignInEndpoints | None:
+    """Return None: where no providers run, as for a command, none says where to sign in."""
+    return None
+
+
 class OAuthCredentials:
-    """The tokens of one process. `egress` returns the addresses that issuers may have."""
+    """The tokens of one process.
+
+    `egress` returns the addresses that issuers may have, `endpoints` where a provider says that its callers sign in.
+    """
 
     def __init__(
         self,
         store: Store,
         sealer: Callable[[], Awaitable[Sealer]],
         egress: Callable[[], Egress],
+        endpoints: Callable[[AuthOwner], SignInEndpoints | None] = name_no_endpoints,
     ) -> None:
         self._store = store
         self.records: TokenRecords = TokenRecords(store, sealer)
         self.sign_ins: SignIns = SignIns(store, sealer)
         self._sealer = sealer
         self._egress = egress
+        self._endpoints = endpoints
         self._cache: LeastRecentlyUsed[str, _Cached] = LeastRecentlyUsed(MAX_CACHED)
         self._locks: KeyedLocks[str] = KeyedLocks()
+        self._renewals: set[asyncio.Task[None]] = set()
 
     async def credential(self, owner: AuthOwner, oauth: UserOAuth, who: Principal, base: str, refused: str) -> str:
         """Return an access token of this user, another one than the `refused`.
@@ -83,6 +96,11 @@ class OAuthCredentials:
             raise await self._sign_in(owner, who, base)
         self._cache.put(user, _Cached(access, loop_time() + CACHED_S))
         return access
+
+    async def aclose(self) -> None:
+        """Let the renewals end that have begun, for a while."""
+        if self._renewals:
+            await asyncio.wait(self._renewals, timeout=_CLOSE_S)
 
     def now(self) -> float:
         """Return the time of the store, which all processes share, in seconds since the epoch."""
@@ -114,7 +132,7 @@ class OAuthCredentials:
                     # Its process has died, and the refresh token may be used up: to show it again could revoke all.
                     await self._forget(user, kept)
                     return None
-                await asyncio.sleep(_POLL_S)
+                await asyncio.sleep(POLL_S)
                 continue
             left_s = connection.expires_at - self._store.now() if connection.expires_at else None
             holds = left_s is None or left_s > (_early_s(connection, tokens) if tokens.refresh else 0.0)
@@ -123,8 +141,17 @@ class OAuthCredentials:
             if not tokens.refresh or (holds and self._store.now() - tokens.renewed_at < JUST_S):
                 await self._forget(user, kept)
                 return None
-            await self._renew(user, owner, oauth, kept, tokens)
+            # Of a task of its own: a call that is given up in the middle would cost its user a sign-in.
+            renewal = asyncio.create_task(self._renew(user, owner, oauth, kept, tokens))
+            self._renewals.add(renewal)
+            renewal.add_done_callback(self._end_renewal)
+            await asyncio.shield(renewal)
         raise ToolUnavailable("the token of its caller is being renewed", code="renewing", retry_after_s=_AGAIN_S)
+
+    def _end_renewal(self, renewal: asyncio.Task[None]) -> None:
+        self._renewals.discard(renewal)
+        if not renewal.cancelled():
+            renewal.exception()  # it is that of the call, if that still waits
 
     async def _is_unchanged(self, user: str, owner: AuthOwner, kept: KeptConnection) -> bool:
         again = await self.records.read(user, owner)
@@ -144,7 +171,7 @@ class OAuthCredentials:
         try:
             await self.records.lease(user, LEASE_S)
         except StoreConflict:
-            await asyncio.sleep(_POLL_S)
+            await asyncio.sleep(POLL_S)
             return
         try:
             marked = kept.connection.model_copy(update={"renewing": secrets.token_hex(8)})
@@ -180,13 +207,20 @@ class OAuthCredentials:
         scope = connection.scope if given.scope is None else given.scope
         changed = connection.model_copy(update={"expires_at": expires_at, "scope": scope})
         renewed = renewed.model_copy(update={"renewed_at": self._store.now()})
-        await self.records.write(user, owner, changed, renewed, expected=revision)
+        try:
+            await self.records.write(user, owner, changed, renewed, expected=revision)
+        except StoreConflict:
+            # Disconnected, or signed in again, meanwhile: who did so has revoked the former tokens alone.
+            kept = await self.records.read(user, owner)
+            if kept is None or kept.tokens is None or kept.tokens.access != renewed.access:
+                await self._revoke(owner, oauth, renewed)
+            raise
 
     async def begin(self, asked: AskedSignIn, oauth: UserOAuth, browser: str) -> str:
         """Return where the browser that has pressed a link is sent. Raises `SignInFailed` of the issuers."""
         issuers, owner, redirect_uri = await issuers_module(), asked.owner, f"{asked.base}/connect/callback"
         async with self.http(owner, oauth.issuer) as http:
-            found = await issuers.find_issuer(http, owner, oauth)
+            found = await issuers.find_issuer(http, owner, oauth, self._endpoints(owner))
             client = await self._client(issuers, http, found, oauth, asked.base, redirect_uri)
         secret = "" if client.secret is None else client.secret.get_secret_value()
         metadata, state = found.metadata, secrets.token_urlsafe(32)
@@ -196,6 +230,7 @@ class OAuthCredentials:
             client_secret=secret,
             auth_method=issuers.method_of(secret, found, None),
             token_endpoint=str(metadata.token_endpoint),
+            refresh_endpoint=found.refresh_endpoint,
             revocation_endpoint=str(metadata.revocation_endpoint or ""),
             resource=found.resource,
         )
@@ -208,6 +243,7 @@ class OAuthCredentials:
             scope=found.scope,
             verifier=code.verifier,
             browser=name_digest(browser),
+            is_named=found.is_named,
         )
         await self.sign_ins.begin(state, begun)
         return code.url
@@ -215,7 +251,7 @@ class OAuthCredentials:
     async def finish(self, begun: BegunSignIn, oauth: UserOAuth, code: str, iss: str | None) -> UserConnection:
         """Keep the tokens that the issuer gives for its code. Raises `SignInFailed` of the issuers."""
         issuers, owner, who = await issuers_module(), begun.asked.owner, begun.asked.principal
-        issuers.check_issuer(issuers.OAuthMetadata.model_validate_json(begun.metadata), iss)
+        issuers.check_issuer(issuers.OAuthMetadata.model_validate_json(begun.metadata), iss, is_named=begun.is_named)
         async with self.http(owner, oauth.issuer) as http:
             redirect_uri = f"{begun.asked.base}/connect/callback"
             tokens, given = await issuers.redeem(http, begun.start, code, begun.verifier, redirect_uri)
@@ -237,21 +273,32 @@ class OAuthCredentials:
         """Forget the tokens of a user, and return whether there were some, and whether the issuer has revoked them."""
         user = user_key(owner, who)
         async with self._locks.of(user):
-            kept = await self.records.read(user, owner)
+            # Forgotten first: an issuer that does not answer keeps nobody connected here.
+            kept = await self._forget_present(user, owner)
             if kept is None:
                 return False, False
-            # Forgotten first: an issuer that does not answer keeps nobody connected here.
-            await self.records.forget(user)
             self._cache.put(user, _Cached("", 0.0))
-        if kept.tokens is None:
-            return True, False
+        return True, kept.tokens is not None and await self._revoke(owner, oauth, kept.tokens)
+
+    async def _forget_present(self, user: str, owner: AuthOwner) -> KeptConnection | None:
+        """Delete the record of a user as it is, and return it: its tokens, and no former ones, are to be revoked."""
+        while (kept := await self.records.read(user, owner)) is not None:
+            try:
+                await self.records.forget(user, expected=kept.revision)
+            except StoreConflict:
+                continue  # renewed, or signed in again, in this moment
+            return kept
+        return None
+
+    async def _revoke(self, owner: AuthOwner, oauth: UserOAuth | None, tokens: UserTokens) -> bool:
+        """Have the issuer end tokens, and return whether it has."""
         issuers = await issuers_module()
         try:
             issuer = None if oauth is None else oauth.issuer
             async with asyncio.timeout(ASK_S), self.http(owner, issuer) as http:
-                return True, await issuers.revoke(http, kept.tokens)
+                return await issuers.revoke(http, tokens)
         except TimeoutError:
-            return True, False
+            return False
 
     async def _client(
         self, issuers: Any, http: Any, found: Any, oauth: UserOAuth, base: str, redirect_uri: str

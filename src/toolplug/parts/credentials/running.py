@@ -45,7 +45,9 @@ class RunningCredentials(RunningPart[CredentialSettings]):
         """Do nothing: the settings are read for each sign-in."""
 
     async def aclose(self) -> None:
-        """Close nothing: connections to issuers are closed after each use."""
+        """Let renewals end; connections to issuers are closed after each use."""
+        if "tokens" in self.__dict__:  # loaded at its first use
+            await self.tokens.oauth.aclose()
 
     def entries(self) -> Mapping[str, tuple[AuthOwner, UserAuth]]:
         """Return every entry with `user_auth` by its name: those of providers first, then servers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from toolplug.catalog.call import CallContext, Principal
-from toolplug.execution.user_auth import AuthOwner, UserAuth, UserOAuth
+from toolplug.execution.user_auth import AuthOwner, SignInEndpoints, UserAuth, UserOAuth
 from toolplug.host.file.settings import HostSettings
 from toolplug.net.egress import Egress
 from toolplug.parts.credentials.exchange import ExchangedTokens
@@ -15,6 +15,7 @@ from toolplug.parts.credentials.running import PURPOSE, RunningCredentials
 from toolplug.parts.credentials.settings import CredentialSettings, LoginClient
 from toolplug.parts.credentials.sign_ins import AskedSignIn
 from toolplug.providers.host_part import PartServices
+from toolplug.providers.plugins.registration import PluginManager
 
 
 class TokenService:
@@ -23,7 +24,10 @@ class TokenService:
     def __init__(self, services: PartServices) -> None:
         settings = lambda: services.configuration().settings  # noqa: E731  two readers
         self.oauth: OAuthCredentials = OAuthCredentials(
-            services.store, lambda: services.sealing(PURPOSE), lambda: Egress(settings().egress.allow)
+            services.store,
+            lambda: services.sealing(PURPOSE),
+            lambda: Egress(settings().egress.allow),
+            lambda owner: _endpoints_of(services, owner),
         )
         self.login: BrowserLogin = BrowserLogin(self.oauth, lambda: settings().auth, lambda: _login_of(settings()))
         self.exchanged: ExchangedTokens = ExchangedTokens(self.oauth, lambda: settings().auth)
@@ -44,6 +48,11 @@ class TokenService:
         if await self.exchanged.forget(owner, who):
             return True, False
         return await self.oauth.disconnect(owner, auth.oauth, who)
+
+
+def _endpoints_of(services: PartServices, owner: AuthOwner) -> SignInEndpoints | None:
+    """Return where callers sign in, as the running provider of the entry says; None for a server."""
+    return None if owner.url else cast("PluginManager", services.plugins).sign_in_of(owner.key)
 
 
 def _login_of(settings: HostSettings) -> LoginClient | None:

@@ -59,6 +59,7 @@ class BegunSignIn(BaseModel, frozen=True):
     """What was sent to the issuer, and the digest of the browser's cookie; `start` has the client, and no tokens.
 
     With a `nonce` it is the sign-in of the browser to the host itself, before that at the issuer of the server.
+    `is_named`: the issuer's name is known, so that its answers have to name it.
     """
 
     asked: AskedSignIn
@@ -69,6 +70,7 @@ class BegunSignIn(BaseModel, frozen=True):
     verifier: str
     browser: str
     nonce: str = ""
+    is_named: bool = True
 
 
 class SignInLink(NamedTuple):

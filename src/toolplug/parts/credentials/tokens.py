@@ -1,7 +1,7 @@
 """Tokens of users, sealed in the store, and their renewal by one process at a time.
 
 `credentials/token/<tenant>/<user and entry>`  one line of JSON about the connection, then the sealed tokens
-`credentials/lease/<the same>`                 while a process asks the issuer for a new token; it ends by itself
+`credentials/lease/<the same>`                 while a process asks for a new token, or exchanges; it ends by itself
 
 A refresh token is shown to its issuer once: one that is shown again may revoke all that came of it. So the record is
 marked before the issuer is asked, under a lease. A mark without a lease is of a process that has died in between: its
@@ -48,6 +48,7 @@ class UserTokens(BaseModel, frozen=True):
     client_secret: str = ""
     auth_method: str = "none"
     token_endpoint: str = ""
+    refresh_endpoint: str = ""
     revocation_endpoint: str = ""
     resource: str = ""
     renewed_at: float = 0.0
@@ -113,7 +114,7 @@ class TokenRecords:
         return [key.removeprefix(TOKENS) for key in await self._store.keys(f"{TOKENS}{user}-")]
 
     async def lease(self, user: str, seconds: float) -> None:
-        """Take the lease of a renewal. Raises `StoreConflict` while another process has it."""
+        """Take the lease of a renewal or exchange. Raises `StoreConflict` while another process has it."""
         await self._store.commit(LEASES + user, b"1", expected=0, ttl_s=seconds)
 
     async def is_leased(self, user: str) -> bool:

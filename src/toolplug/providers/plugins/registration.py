@@ -24,6 +24,7 @@ from toolplug.crashes import CodeOwner, log_crash
 from toolplug.execution.call_hooks.call_hooks import CallHooks, Monitor
 from toolplug.execution.call_hooks.isolation import CallHook, FailureCounts, OnFailure, count_nothing
 from toolplug.execution.call_hooks.tracers import OwnedTracer
+from toolplug.execution.user_auth import SignInEndpoints
 from toolplug.providers.offering.definitions import ConsolePage, OpenToolsetSource
 from toolplug.providers.offering.mcp_extensions import McpExtension
 from toolplug.providers.plugins.changes import ChangeFollower
@@ -88,7 +89,10 @@ _After = Callable[[Result[Any], str, Sequence[HookImpl], Mapping[str, Any]], Non
 
 
 class RunningPlugin(NamedTuple):
-    """A started plugin under its key: what is registered, its hooks, context, tracers and `mount`."""
+    """A started plugin under its key: what is registered, its hooks, context, tracers and `mount`.
+
+    `sign_in` is where callers sign in to the system behind it.
+    """
 
     key: str
     plugin: object
@@ -98,6 +102,7 @@ class RunningPlugin(NamedTuple):
     on_failure: OnFailure
     tracers: Sequence[CallTracer] = ()
     mount: str = ""
+    sign_in: SignInEndpoints | None = None
 
 
 class PluginManager(pluggy.PluginManager):
@@ -190,6 +195,10 @@ class PluginManager(pluggy.PluginManager):
                 super().register(new.plugin, new.key)
         self._running = tuple(plugins)
 
+    def sign_in_of(self, key: str) -> SignInEndpoints | None:
+        """Return where callers sign in to the system behind a running provider, as far as it says so."""
+        return next((each.sign_in for each in self._running if each.key == key), None)
+
     def hooks_of(self, key: str) -> tuple[str, ...]:
         """Return the names of the hooks that a running plugin implements."""
         return next((each.hooks.names for each in self._running if each.key == key), ())
@@ -277,8 +286,8 @@ class PluginManager(pluggy.PluginManager):
         return list(pages.values())
 
     def mcp_extensions(self) -> list[McpExtension]:
-        """Return the extensions of the protocol that running plugins have, the first of each name."""
-        found: dict[str, McpExtension] = {}
+        """Return the extensions of the protocol that running plugins have, one of each name."""
+        found: dict[str, _SameName] = {}
         for item in self._implementing("mcp_extensions"):
             plugin = next(each for each in self._running if each.key == item.plugin_name)
             try:
@@ -287,12 +296,11 @@ class PluginManager(pluggy.PluginManager):
                 for extension in own:
                     if McpExtension not in type(extension).__mro__:
                         raise TypeError(f"{type(extension).__name__} is no McpExtension")
-                # The first of a name wins, as with tools.
                 for extension in own:
-                    found.setdefault(extension.name, extension)
+                    found.setdefault(extension.name, _SameName(plugin.owner, [])).extensions.append(extension)
             except BaseException as error:  # noqa: BLE001  code of a plugin
                 log_crash("mcp_extensions()", error, plugin.owner, then="it has no extensions")
-        return list(found.values())
+        return [each.join() for each in found.values()]
 
     def toolset_sources(self) -> dict[str, OpenToolsetSource]:
         """Return the functions of running plugins that open toolset sources, by kind; one that fails has none."""
@@ -320,6 +328,23 @@ class PluginManager(pluggy.PluginManager):
             yield
         finally:
             self._admitted = None
+
+
+class _SameName(NamedTuple):
+    """The extensions of one name, in the order of their plugins; `owner` is that of the first."""
+
+    owner: CodeOwner
+    extensions: list[McpExtension]
+
+    def join(self) -> McpExtension:
+        """Return the first with those of its class. One of another class is another plugin's, and does not count."""
+        first, *others = self.extensions
+        alike = [each for each in others if type(each) is type(first)]
+        try:
+            return first.join(alike) if alike else first
+        except BaseException as error:  # noqa: BLE001  code of a plugin
+            log_crash("join()", error, self.owner, then="its other entries have no extensions")
+            return first
 
 
 def _find_specification(plugins: pluggy.PluginManager, name: str) -> object:

@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Lock
 from time import monotonic
 
+from toolplug.sqlite.write_ahead import turn_on_write_ahead
 from toolplug_file_search.storage.schema import WrongVersion, prepare
 
 BUSY_S = 2.0
@@ -116,7 +117,7 @@ class Database:
                 connection = _connect(self._path)
                 try:
                     prepare(connection)
-                    connection.execute("PRAGMA journal_mode = WAL")  # writes to the file, so it must be ours by then
+                    turn_on_write_ahead(connection, BUSY_S)  # writes to the file, so it must be ours by then
                 except BaseException:
                     connection.close()
                     raise

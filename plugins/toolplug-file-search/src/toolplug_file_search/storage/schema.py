@@ -156,7 +156,10 @@ def prepare(connection: sqlite3.Connection) -> None:
 
     Raises `WrongVersion`, and leaves the file as it is, where it has others.
     """
-    if _version(connection) == VERSION:
+    connection.execute("BEGIN")  # one look: another process may be making the tables
+    version = _version(connection)
+    connection.execute("COMMIT")
+    if version == VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")
     version = _version(connection)
