@@ -96,3 +96,13 @@ async def test_hooks_in_a_worker_see_and_refuse_the_calls_of_the_host(folder: Pa
         seen = str((await host.call("list_seen"))["output"])
         assert "hello success True" in seen
         assert "hello denied True" in seen
+
+
+async def test_a_granted_check_refuses_the_calls_that_come_before_its_first_worker(folder: Path) -> None:
+    run = {"worker": True, "confine": "try", "hooks": ["before_call", "after_call", "change_result"]}
+    providers = {"made": {**entry("Around"), "run": run}, "hello": {"enabled": True}}
+    async with served(folder, providers=providers) as host:
+        assert (await host.call("hello", name="Bo"))["status"] == "denied"
+        await host.start_worker(folder=folder)
+        await host.dialled()
+        assert (await host.call("hello", name="Bo"))["status"] == "success"

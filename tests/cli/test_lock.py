@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -109,6 +110,31 @@ def test_update_writes_one_provider_and_shows_its_difference_alone(run: Run, too
     assert run("check", "--locked", "--start").code == 0
     assert (tmp_path / "toolplug.lock").read_text() != before
     assert "'chnging'" in run("lock", "--update", "chnging").err
+
+
+def test_doctor_warns_of_each_difference_from_the_lock(run: Run, tools: Path, tmp_path: Path) -> None:
+    def warned() -> list[tuple[str, str]]:
+        done = run("doctor", "--json")
+        assert done.code == 0, done.out
+        warnings = [each for each in json.loads(done.out)["warnings"] if "lock" in each["code"]]
+        assert all("toolplug lock" in each["hint"] for each in warnings), warnings
+        return [(each["code"], each["message"]) for each in warnings]
+
+    assert warned() == [], "there is no lock"
+    assert run("lock").code == 0
+    assert warned() == []
+    tools.write_text("one=Other two=Second")
+    (tmp_path / "notes.py").write_text(NOTES.replace("Count.", "Count more."))
+    assert warned() == [
+        ("lock_drift", "providers.notes: ./notes.py has changed"),
+        (
+            "lock_drift",
+            "providers.notes: its tool 'count' has another description, or takes other arguments",
+        ),
+        ("lock_drift", "providers.changing: its tool 'one' has another description, or takes other arguments"),
+    ]
+    (tmp_path / "toolplug.lock").write_text("version = 9\n")
+    assert warned() == [("lock_unreadable", "has version 9, and this toolplug reads 1")]
 
 
 def test_a_lock_that_is_missing_or_broken_is_a_problem_with_its_fix(run: Run, tools: Path, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from toolplug import (
     ToolCall,
     ToolResult,
     ToolStatus,
+    ToolUnavailable,
     open_host,
     tool,
 )
@@ -140,6 +141,27 @@ async def test_each_call_that_a_failing_check_refuses_has_its_line(
             assert result.status is ToolStatus.DENIED
     lines = [line for record in caplog.records if (line := record.getMessage()).startswith("hook before_call")]
     assert [line.endswith("; the call is denied (on_failure: deny)") for line in lines] == [True] * 3
+
+
+async def test_a_check_that_is_out_of_reach_is_one_warning_with_the_way_to_have_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Away(FunctionProvider):
+        async def before_call(self, call: ToolCall, context: CallContext) -> None:
+            raise ToolUnavailable("waits for a worker: toolplug worker away --host URL", code="no_worker")
+
+    async with FunctionRegistry({"tools": Answering(), "away": Away()}) as registry:
+        for count in range(1, 13):
+            result = await registry.execute(ToolCall(str(count), "answer"), CallContext())
+            assert result.status is ToolStatus.DENIED
+    line = (
+        "hook before_call of provider 'away' is out of reach: waits for a worker: toolplug worker away --host URL; "
+        "the call is denied (on_failure: deny)"
+    )
+    assert [(record.levelno, record.getMessage(), record.exc_info) for record in caplog.records] == [
+        (logging.WARNING, line, None),
+        (logging.WARNING, f"{line}; this has happened 10 times, and is logged again at 100", None),
+    ]
 
 
 class Answering(FunctionProvider):

@@ -17,7 +17,7 @@ from toolplug.catalog.text import pluralize
 from toolplug.cli.event_loop import async_command, enter_host
 from toolplug.cli.log_options import log_options
 from toolplug.cli.logs import without_findings
-from toolplug.cli.options import NO_CONFIGURATION, ConfigOption, JsonOption, found_config
+from toolplug.cli.options import NO_CONFIGURATION, ConfigOption, JsonOption, found_config, operator
 from toolplug.cli.output import COLOURS, echo, list_names, paint, print_json, print_table, problem_fields, problems_in
 from toolplug.cli.progress import progress
 from toolplug.errors import Problem, StoreMisused, ToolplugError
@@ -25,6 +25,7 @@ from toolplug.host.file.settings import Auth
 from toolplug.host.host import Host
 from toolplug.host.inspection import Findings, findings, open_inspected
 from toolplug.host.lint import ToolCost, tool_costs, tool_warnings
+from toolplug.locking.drift import find_drift
 from toolplug.providers.entry import ProviderRecord
 from toolplug.providers.entry_points import find_installed
 
@@ -48,7 +49,8 @@ async def doctor(
     """Report all errors and warnings in the configuration and the installed packages.
 
     Reads the whole configuration, starts the enabled providers, opens the store and fetches the key set of tokens.
-    Warns about tools that a model cannot understand. -v prints all where there are many. Exits 1 if there is an error.
+    Warns about tools that a model cannot understand, and of what is not as toolplug.lock has it. -v prints all where
+    there are many. Exits 1 if there is an error.
 
     Example: toolplug doctor
     """
@@ -68,7 +70,9 @@ async def doctor(
                     found = Findings(errors=tuple(problems), warnings=tuple(tool_warnings(host)))
                 else:
                     found = await findings(host, find_installed(), problems)
-                    found = found._replace(warnings=(*warnings, *found.warnings, *await _key_set(host.settings.auth)))
+                    drift = [] if file is None else await find_drift(file, host, operator())
+                    keys = await _key_set(host.settings.auth)
+                    found = found._replace(warnings=(*warnings, *found.warnings, *drift, *keys))
                 records = host.records()
     except (ToolplugError, OSError) as error:
         # A store that cannot be opened ends the inspection; what is wrong with its URL is among the problems.

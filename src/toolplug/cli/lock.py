@@ -19,7 +19,14 @@ from toolplug.host.file.configuration import ConfigFiles, Configuration, read_co
 from toolplug.host.inspection import failures, open_inspected, with_place
 from toolplug.locking.files import FilesUnreadable
 from toolplug.locking.lock_file import Lock, read_lock, write_lock
-from toolplug.locking.making import MadeLock, list_differences, list_server_tools, make_lock, update_lock
+from toolplug.locking.making import (
+    MadeLock,
+    list_differences,
+    list_provider_tools,
+    list_server_tools,
+    make_lock,
+    update_lock,
+)
 from toolplug.locking.reader import lock_of
 from toolplug.providers.entry_points import find_installed
 
@@ -96,10 +103,7 @@ async def _make(files: ConfigFiles, configuration: Configuration) -> MadeLock:
     async with enter_host(open_inspected(files, problems)) as host:
         for key, failure in failures(host):
             problems.append(with_place(failure, configuration.providers.wanted[key].entry))
-        providers = {
-            key: {each.name: each.ref.digest for each in generation.catalog.definitions()}
-            for key, generation in host.registry.running().items()
-        }
+        providers = list_provider_tools(host)
         servers = await list_server_tools(host, problems, operator())
         if problems:
             raise ConfigError(problems)

@@ -110,6 +110,14 @@ def list_differences(before: Lock, now: Lock) -> Iterator[str]:
     yield from (f"mcp_servers.{each.id} is gone" for each in before.servers if now.server(each.id) is None)
 
 
+def list_provider_tools(host: Host) -> Tools:
+    """Return the digests of the tools of each provider that runs."""
+    return {
+        key: {each.name: each.ref.digest for each in generation.catalog.definitions()}
+        for key, generation in host.registry.running().items()
+    }
+
+
 async def list_server_tools(host: Host, problems: list[Problem], by: Principal) -> Mapping[str, Mapping[str, str]]:
     """List each enabled server of the file, and return the digests of its tools; failures are added to `problems`."""
     found: dict[str, Mapping[str, str]] = {}

@@ -16,7 +16,7 @@ from toolplug.apart.frames import CALL, NOTE, PROTOCOL
 from toolplug.apart.limits import FIRST_PAUSE_S, LONGEST_PAUSE_S
 from toolplug.apart.metrics import ProcessMetrics, decode_families
 from toolplug.apart.processes import ProcessTarget
-from toolplug.apart.provider import ApartProvider
+from toolplug.apart.provider import NOTHING_OFFERED, ApartProvider
 from toolplug.apart.values import Head, ProcessCrash, decode_error
 from toolplug.apart.workers.engines import Engine
 from toolplug.apart.workers.limits import (
@@ -86,8 +86,15 @@ class DialledProvider(ApartProvider):
         self._closed = False
 
     async def start(self, site: Any) -> None:
-        """Take workers from now on; the provider starts in each of them."""
+        """Take workers from now on; the provider starts in each of them.
+
+        Until the first has dialled in, the hooks that `run.hooks` grants are out of reach, and refuse what they decide.
+        """
         self._site = site
+        granted = self._target.confinement.run.hooks
+        if granted:
+            # Until a worker has listed its own: a check that is to see every call must not miss the first ones.
+            self._offer({**NOTHING_OFFERED, "hooks": [[name, False, False] for name in granted]})
         self._watch_closing(site)
         if self._engine is not None:
             self._running_engine = asyncio.create_task(

@@ -17,6 +17,7 @@ from pluggy import HookImpl
 from toolplug.catalog.call import CallContext, ToolCall, current_frame
 from toolplug.catalog.plan import CallRunner
 from toolplug.crashes import CodeOwner, log_crash, outline_error
+from toolplug.errors import ToolUnavailable
 from toolplug.runtime.running_call import RunningCall
 
 _set_frame, _frame = current_frame.set, current_frame.get
@@ -144,16 +145,18 @@ class CallHook(NamedTuple):
     def denies(self, failure: HookFailure, call: ToolCall, context: CallContext, what: str) -> bool:
         """Log a failed check, and return whether it counts against the call, which then ends as `what` says.
 
-        One that counts is logged for each call, as only its line says why the call was refused.
+        One that counts is logged for each call, as only its line says why the call was refused; a hook that is out of
+        reach is counted, as every call meets it, and nothing is wrong with its code.
         """
         if self.on_failure == "allow":
             self.report(failure, call, context, "the call goes on (on_failure: allow)")
             return False
-        self._log(failure, call, context, f"{what} (on_failure: deny)")
+        log = self.report if isinstance(failure.__cause__, ToolUnavailable) else self._log
+        log(failure, call, context, f"{what} (on_failure: deny)")
         return True
 
     def report(self, failure: HookFailure, call: ToolCall, context: CallContext, then: str) -> None:
-        """Log a failure that does not affect the call, and its consequence, unless it was counted only."""
+        """Log a failure and its consequence, unless it was counted only."""
         times = self.failures.note(kind_of(failure, self.owner))
         if times is not None:
             self._log(failure, call, context, f"{then}{times}")
@@ -162,6 +165,9 @@ class CallHook(NamedTuple):
         cause = failure.__cause__
         if cause is None:
             _LOG.error("hook %s of %s %s; %s", *self.title, failure, then)
+        elif isinstance(cause, ToolUnavailable):
+            # Its text says how it is had, as of a provider whose worker has not dialled in.
+            _LOG.warning("hook %s of %s is out of reach: %s; %s", *self.title, self.owner.masked(str(cause)), then)
         else:
             log_raised(self.name, self.owner, cause, call, context, then)
 
