@@ -24,6 +24,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV_SCRIPTS = "Scripts" if sys.platform == "win32" else "bin"
+RESERVED = "https://toolplug.example/"
+"""The address of the project until it has one, of a name that leads nowhere (RFC 2606)."""
 CONFIGURATION = "providers:\n  hello: {enabled: true}\n"
 
 
@@ -53,6 +55,11 @@ def main() -> None:
     write_index(out / "simple", files)
     install_and_list(out, [project_name(project) for project in projects], version)
     print(f"toolplug {version} is in {out}: {len(files)} files. Nothing is signed and nothing is uploaded.")
+    if nowhere := [project_name(project) for project in projects if has_reserved_address(project)]:
+        print(
+            f"Not for a public index yet: links of {len(nowhere)} packages begin with {RESERVED}, which leads nowhere;"
+            " docs/contributing/release.md has the command that replaces it."
+        )
 
 
 def require_releasable(version: str) -> None:
@@ -132,6 +139,10 @@ def install_and_list(out: Path, names: list[str], version: str) -> None:
         bill = out / f"toolplug-{version}.cdx.json"
         options = ("--output-reproducible", "--of", "JSON", "-o", bill)
         run(sys.executable, "-m", "cyclonedx_py", "environment", *options, scripts / "python")
+
+
+def has_reserved_address(project: Path) -> bool:
+    return RESERVED in (project / "pyproject.toml").read_text("utf-8")
 
 
 def project_name(project: Path) -> str:

@@ -49,6 +49,7 @@ FAMILIES = (
     "tasks",
     "web_search",
     "file_search",
+    "file_search_apart",
     "responses",
 )
 

@@ -17,9 +17,9 @@ from time import perf_counter, process_time
 import uvloop
 
 from benchmarks.calling import ALICE
-from benchmarks.frame import MILLISECONDS, Batch, Row
+from benchmarks.frame import MEBIBYTES, MILLISECONDS, Batch, Row
 from benchmarks.providers import Disturber, Trivial
-from toolplug import CallContext, FunctionRegistry, ToolCall
+from toolplug import CallContext, FunctionRegistry, Principal, ToolCall, ToolExecutor, open_host
 from toolplug.apart.entries import apart_class
 from toolplug.config.run_settings import RunSettings
 from toolplug.providers.entry import DesiredProvider, ProviderEntry
@@ -28,35 +28,46 @@ LOOP = uvloop.new_event_loop
 """That of `toolplug serve`, which both processes use."""
 SAMPLES = 400
 PAUSE_S = 0.002
+APART = RunSettings(process=True)
+CONFINED = RunSettings(process=True, confine="required")
+OPERATOR = Principal(subject="olga", tenant="t1", scopes=frozenset({"admin", "operator"}))
+_HERE = str(Path(__file__).parent.parent)
 CALL = ToolCall(id="c1", name="echo", arguments={"text": "x" * 1024})
 
 
 @asynccontextmanager
-async def running_apart() -> AsyncGenerator[tuple[FunctionRegistry, int]]:
+async def running_apart(run: RunSettings = APART) -> AsyncGenerator[tuple[FunctionRegistry, int]]:
     """Run the trivial provider in a process of its own; yields its registry and the id of the process."""
-    made = apart_class(Trivial, {}, "trivial")
-    entry = ProviderEntry(key="trivial", type="trivial", run=RunSettings(process=True))
+    made = apart_class(Trivial, {}, "trivial", run)
+    entry = ProviderEntry(key="trivial", type="trivial", run=run)
     async with FunctionRegistry() as registry:
         await registry.apply([DesiredProvider(entry, lambda: made)])
-        yield registry, vars(made)["_process"].pid
+        yield registry, process_of(registry, "trivial")
 
 
-async def _repeated(registry: FunctionRegistry, process: int | None) -> Batch:
+def process_of(registry: FunctionRegistry, key: str) -> int:
+    """Return the id of the process of a provider."""
+    return vars(registry.running()[key].provider)["_process"].pid
+
+
+async def _repeated(executor: ToolExecutor, process: int | None, call: ToolCall = CALL) -> Batch:
     """Make the call again and again; its cost is the CPU time of both processes."""
     context = CallContext(principal=ALICE)
 
     async def batch(n: int) -> float:
-        began = process_time() + _cpu_s(process)
+        began = process_time() + cpu_s(process)
         for _ in repeat(None, n):
-            await registry.execute(CALL, context)
-        return process_time() + _cpu_s(process) - began
+            await executor.execute(call, context)
+        return process_time() + cpu_s(process) - began
 
-    assert not (await registry.execute(CALL, context)).is_error
+    assert not (await executor.execute(call, context)).is_error
     return batch
 
 
-def _cpu_s(process: int | None) -> float:
-    return 0.0 if process is None else int(Path(f"/proc/{process}/schedstat").read_text().split()[0]) / 1e9
+def cpu_s(process: int | None) -> float:
+    """Return the CPU time of all threads of a process."""
+    tasks = () if process is None else Path(f"/proc/{process}/task").glob("*/schedstat")
+    return sum(int(each.read_text().split()[0]) for each in tasks) / 1e9
 
 
 @asynccontextmanager
@@ -74,14 +85,51 @@ async def in_process() -> AsyncGenerator[Batch]:
 
 
 @asynccontextmanager
-async def starting() -> AsyncGenerator[Batch]:
+async def as_mcp_server() -> AsyncGenerator[Batch]:
+    """Call the same class as a server of the MCP SDK that the host starts and speaks to over pipes."""
+    before = _children()
+    entry = {"command": sys.executable, "args": ["-m", "benchmarks.applications.echo_pipes"], "cwd": _HERE}
+    settings = {"store": "memory://", "mcp_servers": {"bench": entry}, "agents": {"caller": {"toolsets": ["bench"]}}}
+    settings["toolsets"] = {"bench": {"prefix": "bench", "from": "mcp:bench"}}
+    async with open_host(settings, environ={}) as host:
+        await host.servers.loaded.discover("bench", by=OPERATOR, wait_s=30.0, request_id="")
+        executor, call = host.executor_for(ALICE, agent="caller"), CALL._replace(name="bench.echo")
+        result = await executor.execute(call, CallContext(principal=ALICE, agent="caller"))
+        assert not result.is_error, result.output
+        [process] = _children() - before
+        yield await _repeated(executor, process, call)
+
+
+def _children() -> set[int]:
+    found = (each.read_text().split() for each in Path("/proc/self/task").glob("*/children"))
+    return {int(pid) for pids in found for pid in pids}
+
+
+@asynccontextmanager
+async def weighing() -> AsyncGenerator[Batch]:
+    """Weigh a process that waits for calls: the memory that no other process shares."""
+    async with running_apart() as (_, process):
+
+        async def batch(n: int) -> float:
+            return n * _private_bytes(process)
+
+        yield batch
+
+
+def _private_bytes(process: int) -> int:
+    lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
+
+
+@asynccontextmanager
+async def starting(run: RunSettings = APART) -> AsyncGenerator[Batch]:
     """Start the provider in a process, until its first call could be made; the end is not timed."""
 
     async def batch(n: int) -> float:
         took = 0.0
         for _ in range(n):
             began = perf_counter()
-            async with running_apart():
+            async with running_apart(run):
                 took += perf_counter() - began
         return took
 
@@ -168,14 +216,36 @@ ROWS = (
         batch_s=0.01,
     ),
     Row(
-        name="the start of a provider in a process of its own",
-        ours=starting,
-        other=importing,
-        against="its module imported by python -c",
-        hold=2,
-        aim=2,
-        unit=MILLISECONDS,
-        pairs=15,
+        name="a call of 1 KB in a process of its own",
+        ours=apart,
+        other=as_mcp_server,
+        against="the same class as an MCP server over stdio",
+        hold=0.1,
+        aim=0.05,
+        pairs=31,
+        batch_s=0.02,
+    ),
+    *(
+        Row(
+            name=f"the start of a provider in a process of its own{words}",
+            ours=partial(starting, run),
+            other=importing,
+            against="its module imported by python -c",
+            hold=2,
+            aim=2,
+            unit=MILLISECONDS,
+            pairs=15,
+            batch_s=0,
+        )
+        for run, words in ((APART, ""), (CONFINED, ", confined"))
+    ),
+    Row(
+        name="memory of a provider's own process",
+        ours=weighing,
+        hold=48,
+        aim=32,
+        unit=MEBIBYTES,
+        pairs=3,
         batch_s=0,
     ),
     *DISTURBANCES,

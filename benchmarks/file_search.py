@@ -73,12 +73,12 @@ def word(number: int) -> str:
 
 
 @cache
-def texts() -> Sequence[str]:
+def texts(count: int = PASSAGES) -> Sequence[str]:
     """Passages of words whose frequencies fall as those of a language do."""
     chance = random.Random(7)
     vocabulary = [word(number) for number in range(VOCABULARY)]
     weights = [1 / rank for rank in range(1, VOCABULARY + 1)]
-    return [" ".join(chance.choices(vocabulary, weights, k=WORDS)) for _ in range(PASSAGES)]
+    return [" ".join(chance.choices(vocabulary, weights, k=WORDS)) for _ in range(count)]
 
 
 @cache

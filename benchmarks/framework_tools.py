@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from itertools import repeat
 from typing import Any
 
 from fastmcp import Client, FastMCP
@@ -13,7 +12,6 @@ from langchain_core.tools import BaseTool, tool
 from llama_index.core.tools import FunctionTool
 
 import llm
-from benchmarks.frame import Batch, timed
 from benchmarks.tools import TEXT, echo
 
 ARGUMENTS = {"text": TEXT}
@@ -25,36 +23,32 @@ server = FastMCP("bench")
 server.tool(echo)
 
 
-def _timed(call: Callable[[], Awaitable[object]]) -> Batch:
-    async def run(n: int) -> None:
-        for _ in repeat(None, n):
-            await call()
-
-    return timed(run)
+OwnCall = Callable[[], Awaitable[object]]
+"""A framework's own call of its tool."""
 
 
 @asynccontextmanager
-async def llm_calls() -> AsyncGenerator[Batch]:
+async def llm_call() -> AsyncGenerator[OwnCall]:
     """llm: a function of its registry in a thread, as blocking code is called from asynchronous code."""
     function: Any = llm.get_tools()["simple_eval"].implementation
-    yield _timed(lambda: asyncio.to_thread(function, **EXPRESSION))
+    yield lambda: asyncio.to_thread(function, **EXPRESSION)
 
 
 @asynccontextmanager
-async def chain_calls() -> AsyncGenerator[Batch]:
+async def chain_call() -> AsyncGenerator[OwnCall]:
     """LangChain, "Tools": a whole call, as an agent makes it."""
     whole: Any = {"type": "tool_call", "id": "c1", "name": "echo", "args": ARGUMENTS}
-    yield _timed(lambda: chain_tool.ainvoke(whole))
+    yield lambda: chain_tool.ainvoke(whole)
 
 
 @asynccontextmanager
-async def index_calls() -> AsyncGenerator[Batch]:
+async def index_call() -> AsyncGenerator[OwnCall]:
     """LlamaIndex, "Tools": `acall`."""
-    yield _timed(lambda: index_tool.acall(**ARGUMENTS))
+    yield lambda: index_tool.acall(**ARGUMENTS)
 
 
 @asynccontextmanager
-async def client_calls() -> AsyncGenerator[Batch]:
+async def client_call() -> AsyncGenerator[OwnCall]:
     """FastMCP, "Client": the transport in memory, and the result as the protocol has it."""
     async with Client(server) as client:
-        yield _timed(lambda: client.call_tool_mcp("echo", ARGUMENTS))
+        yield lambda: client.call_tool_mcp("echo", ARGUMENTS)

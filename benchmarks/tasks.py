@@ -81,7 +81,7 @@ class _Application:
 
 @asynccontextmanager
 async def asked(what: str) -> AsyncGenerator[Batch]:
-    """Read a task that runs over HTTP (`task`) or by `tasks/get` (`mcp`), or list the tools (`tools`)."""
+    """Read a task that runs over HTTP (`task`) or on `/mcp`, or list the tools, over HTTP (`tools`) or on `/mcp`."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "tools.py").write_text(_TOOL, "utf-8")
         file = Path(folder) / "providers.yaml"
@@ -96,18 +96,17 @@ async def asked(what: str) -> AsyncGenerator[Batch]:
             status, body = await app.ask("POST", "/v1/tool-calls", call, {"prefer": "respond-async"})
             assert status == 202, body
             task_id = json.loads(body)["taskId"]
-            params = {"taskId": task_id, "_meta": _META}
-            message = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": params}).encode()
+
+            def send(method: str, **params: object) -> Any:
+                message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": _META}}
+                headers = {"mcp-protocol-version": _VERSION, "mcp-method": method}
+                return partial(app.ask, "POST", "/mcp", json.dumps(message).encode(), headers)
+
             requests = {
                 "tools": partial(app.ask, "GET", "/v1/tools"),
                 "task": partial(app.ask, "GET", f"/v1/tasks/{task_id}"),
-                "mcp": partial(
-                    app.ask,
-                    "POST",
-                    "/mcp",
-                    message,
-                    {"mcp-protocol-version": _VERSION, "mcp-method": "tasks/get"},
-                ),
+                "tasks/get": send("tasks/get", taskId=task_id),
+                "tools/list": send("tools/list"),
             }
             ask = requests[what]
             status, body = await ask()
@@ -135,9 +134,19 @@ ROWS = (
     ),
     Row(
         name="a poll of a task, tasks/get on /mcp",
-        ours=partial(asked, "mcp"),
+        ours=partial(asked, "tasks/get"),
         other=partial(asked, "tools"),
         against="GET /v1/tools",
+        pairs=101,
+        batch_s=0.01,
+    ),
+    Row(
+        name="a poll of a task, tasks/get on /mcp",
+        ours=partial(asked, "tasks/get"),
+        other=partial(asked, "tools/list"),
+        against="tools/list on /mcp",
+        hold=2,
+        aim=1.5,
         pairs=101,
         batch_s=0.01,
     ),

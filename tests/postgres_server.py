@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 PASSWORD = "p#ss/w@rd:%"
 QUOTED = "p%23ss%2Fw%40rd%3A%25"
 

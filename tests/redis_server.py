@@ -19,7 +19,7 @@ from redis.retry import Retry
 
 from toolplug_redis.address import Address
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class RedisServer:

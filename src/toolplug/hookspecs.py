@@ -219,8 +219,8 @@ def mcp_extensions(site: ProviderContext) -> Sequence[McpExtension]:
     """Return extensions of Model Context Protocol, for the clients of this host and for the servers that it calls.
 
     Asked for each message of a client of 2026-07-28 and each call of a server's tool, so it must be fast: return
-    objects that exist. The first of a name wins. If a plugin raises or returns anything else, that is logged, and it
-    has no extensions.
+    objects that exist. Of a name the first wins, joined with others of its class. If a plugin raises or returns
+    anything else, that is logged, and it has no extensions.
     """
 
 

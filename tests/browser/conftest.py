@@ -14,6 +14,7 @@ import pytest
 import yaml
 from playwright.async_api import Browser, Page, async_playwright, expect
 from tests.browser.host import PATIENCE_S, Caller
+from tests.browser.late_pages import new_profile
 from tests.cli.process import serving
 from tests.node.installed import installed
 from tests.requirement_table import ROOT
@@ -76,7 +77,7 @@ async def caller(host: str) -> AsyncIterator[Caller]:
 @pytest.fixture
 async def page(chromium: Browser, origin: str) -> AsyncIterator[Page]:
     """A page of that origin in a browser profile of its own; an exception in it fails the test."""
-    context = await chromium.new_context()
+    context = await new_profile(chromium)
     opened = await context.new_page()
     failures: list[str] = []
     opened.on("pageerror", lambda error: failures.append(str(error)))

@@ -11,7 +11,7 @@ from typing import Any, Self
 from anyio import fail_after
 from httpx2 import AsyncClient, Response
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ import yaml
 from httpx2 import AsyncClient
 from playwright.async_api import Browser, Page, expect
 from tests.browser.console_tools import HOSTILE
+from tests.browser.late_pages import new_profile
 from tests.cli.process import serving
 from tests.host.plain_server import PlainServer
 from tests.http.test_jwt import SECTION, token
@@ -106,9 +107,9 @@ def url(link: str) -> str:
 
 
 @asynccontextmanager
-async def opened(chromium: Browser, screen: str = "light") -> AsyncIterator[Page]:
+async def opened(chromium: Browser, screen: str = "light", *, late: bool = True) -> AsyncIterator[Page]:
     """A page in a profile of its own; an exception in it, or something that its policy blocks, fails the test."""
-    context = await chromium.new_context(**SCREENS[screen])
+    context = await new_profile(chromium, late=late, **SCREENS[screen])
     page = await context.new_page()
     failures: list[str] = []
     page.on("pageerror", lambda error: failures.append(str(error)))
@@ -464,6 +465,7 @@ async def test_the_colours_can_be_chosen_and_stay_chosen(chromium: Browser, url:
         light = await page.evaluate(background)
         await page.get_by_role("radio", name="dark").check(force=True)
         dark = await page.evaluate(background)
-        await page.reload()
-        await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+        await page.reload(wait_until="domcontentloaded")
         assert await page.evaluate(background) == dark != light
+        await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+        await expect(page.get_by_role("radio", name="dark")).to_be_checked()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from playwright.async_api import Browser, Page, expect
+from tests.browser.late_pages import new_profile
 from tests.browser.test_console import SCREENS, opened
 from tests.cli.process import serving
 from tests.credentials.oauth_server import LISTING, Accounts, serving_oauth
@@ -74,7 +75,7 @@ async def sign_in(page: Page) -> None:
 async def test_a_visitor_signs_in_where_its_call_needs_it_and_cuts_the_connection(
     chromium: Browser, url: str, model: tuple[ScriptedBackend, int]
 ) -> None:
-    page = await chromium.new_page()
+    page = await (await new_profile(chromium)).new_page()
     await page.goto(f"{url}/console#/servers/who")
     mine = page.get_by_role("region", name="Your connections")
     await expect(mine.get_by_text("0 of 1 connected")).to_be_visible()

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from playwright.async_api import Browser
 from tests.browser.conftest import static_server
+from tests.browser.late_pages import new_profile
 from tests.requirement_table import ROOT
 
 pytestmark = [pytest.mark.anyio, pytest.mark.judge, pytest.mark.needs("chromium")]
@@ -65,7 +66,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     ],
 )
 async def test_the_copy_button_copies(chromium: Browser, site: str, language: str, copied: str) -> None:
-    context = await chromium.new_context()
+    context = await new_profile(chromium)
     await context.grant_permissions(["clipboard-read", "clipboard-write"], origin=site)
     page = await context.new_page()
     await page.goto(site)

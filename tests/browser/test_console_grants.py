@@ -10,6 +10,7 @@ import pytest
 import yaml
 from httpx2 import AsyncClient
 from playwright.async_api import Browser, expect
+from tests.browser.late_pages import new_profile
 from tests.cli.process import serving
 
 pytestmark = [
@@ -46,7 +47,7 @@ async def test_one_rule_decides_fifty_calls_on_a_phone_and_is_taken_back(chromiu
         "console": {"enabled": True},
     }
     (tmp_path / "providers.yaml").write_text(yaml.safe_dump({"providers": providers}))
-    context = await chromium.new_context(viewport=PHONE)  # type: ignore[arg-type]
+    context = await new_profile(chromium, viewport=PHONE)
     page = await context.new_page()
     with serving(folder=tmp_path) as service:
         async with AsyncClient(base_url=service.url, timeout=30) as client:
@@ -119,7 +120,7 @@ async def test_records_are_said_in_words(chromium: Browser, tmp_path: Path) -> N
         yaml.safe_dump({"providers": {"shop": shop, "console": {"enabled": True}}})
     )
     lines = [{"sku": "A1", "count": 2}, {"sku": "B2", "gift": True}]
-    page = await (await chromium.new_context()).new_page()
+    page = await (await new_profile(chromium)).new_page()
     with serving(folder=tmp_path) as service:
         async with AsyncClient(base_url=service.url, timeout=30) as client:
             body = {"name": "order", "arguments": {"lines": lines, "express": True}}

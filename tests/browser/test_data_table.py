@@ -14,6 +14,7 @@ import yaml
 from playwright.async_api import Browser, Page, expect
 from tests.browser.conftest import configuration
 from tests.browser.host import Caller
+from tests.browser.late_pages import new_profile
 from tests.cli.process import serving
 
 pytestmark = [
@@ -50,9 +51,10 @@ async def test_a_call_from_a_second_process_changes_the_page(page: Page, origin:
     assert json.loads(called.stdout)["structured"] == {"rows": 3}
     await expect(page.locator("#rows tr")).to_have_text(["Otters42", "Herons63", "Pike-5"])
     await expect(page.locator("#calls li")).to_have_text(["add_rowsanswered"])
-    await page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
-    await page.get_by_role("button", name="Copy prompt").click()
-    prompt = await (await page.wait_for_function("window.copied")).json_value()
+    await page.evaluate("navigator.clipboard.writeText = async (text) => console.log(`copied ${text}`)")
+    async with page.expect_console_message(lambda message: message.text.startswith("copied ")) as copied:
+        await page.get_by_role("button", name="Copy prompt").click()
+    prompt = (await copied.value).text.removeprefix("copied ")
     assert prompt.startswith("# Tools of data_table\n")
     assert f"{host}/api/sessions/{code}/mcp" in prompt
 
@@ -223,7 +225,7 @@ async def test_the_browser_asks_the_host_before_it_sends_credentials_and_is_let_
 @asynccontextmanager
 async def tab(chromium: Browser, kept: dict[str, str] | None = None) -> AsyncIterator[Page]:
     """A tab of its own; with what the session storage of a closed one held, where that is given."""
-    context = await chromium.new_context()
+    context = await new_profile(chromium)
     page = await context.new_page()
     if kept is not None:
         script = f"if (location.protocol === 'http:') Object.assign(sessionStorage, {json.dumps(kept)})"

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from httpx2 import AsyncClient
 from playwright.async_api import Browser, expect
+from tests.browser.late_pages import new_profile
 from tests.cli.process import serving
 from tests.requirement_table import ROOT
 
@@ -53,7 +54,7 @@ async def test_from_a_file_to_the_waterfall_nothing_is_refused_and_nothing_fails
     folder.mkdir(parents=True, exist_ok=True)
     numbers, wrong = count(1), list[str]()
     with serving(str(file), folder=tmp_path) as service:
-        context = await chromium.new_context(viewport={"width": 1280, "height": 800})
+        context = await new_profile(chromium, viewport={"width": 1280, "height": 800})
         page = await context.new_page()
         page.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
         page.on("response", lambda answer: wrong.append(answer.url) if answer.status >= 400 else None)

@@ -16,7 +16,7 @@ import httpx2
 from tests.cli.done import Done
 
 TOOLPLUG = Path(sys.executable).with_name("toolplug")
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 
 
 def toolplug(

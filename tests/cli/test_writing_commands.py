@@ -63,6 +63,7 @@ def test_init_writes_a_configuration_that_runs_and_overwrites_nothing(run: Run, 
     assert "hello:\n    enabled: false" in text
     assert "console" not in yaml.safe_load(text)["providers"]  # `serve` has it where there is no entry
     assert run("check").code == 0
+    assert run("doctor", "--json").json["warnings"] == []
     (tmp_path / "providers.yaml").write_text(text.replace("hello:\n    enabled: false", "hello:\n    enabled: true"))
     assert run("call", "hello").out == "Hello, world!\n"
     again = run("init", "--json")

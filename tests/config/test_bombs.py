@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 import yaml
 
-from toolplug.config.composer import (
+from toolplug.config.document import MAX_DOCUMENT_BYTES, parse_document
+from toolplug.config.yaml_tree import (
     MAX_DEPTH,
     MAX_EXPANDED_BYTES,
     MAX_NODES,
@@ -15,7 +16,6 @@ from toolplug.config.composer import (
     Composer,
     YamlRefused,
 )
-from toolplug.config.document import MAX_DOCUMENT_BYTES, parse_document
 from toolplug.errors import ConfigError
 
 # The watchdog of the whole suite is three minutes; work that is not bounded ends here long before.

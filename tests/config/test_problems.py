@@ -162,6 +162,12 @@ def test_a_key_of_one_section_below_is_said_to_belong_there() -> None:
     ]
 
 
+def test_a_key_of_the_entries_of_a_mapping_is_said_to_belong_below_their_names() -> None:
+    assert refusal("policy: ask\n", also_known={"tools": shapes_of(dict[str, Rule])}) == [
+        "p.yaml:1:1: policy: unknown key 'policy' (it belongs under 'tools.NAME')",
+    ]
+
+
 def test_an_alias_is_a_known_key() -> None:
     assert refusal("langu: de\nlocal: de\n") == [
         "p.yaml:1:1: langu: unknown key 'langu' (nearest: 'lang')",

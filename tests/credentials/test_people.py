@@ -19,6 +19,7 @@ import yaml
 from httpx2 import AsyncClient
 from playwright.async_api import Browser, Page, expect
 from tests.browser.conftest import chromium
+from tests.browser.late_pages import new_profile
 from tests.cli.process import Serving, serving
 from tests.credentials.people_issuer import CLIENT, OPERATOR, People, people, serving_fastmcp, serving_sdk
 from tests.credentials.test_exchange import ISSUER, PUBLIC, Exchange, token_of
@@ -157,7 +158,7 @@ def settings(issuer: People, urls: dict[str, str], proxy: str, endpoint: str) ->
 @asynccontextmanager
 async def browsing(chromium: Browser) -> AsyncGenerator[Page]:
     """A browser profile of its own."""
-    context = await chromium.new_context()
+    context = await new_profile(chromium)
     yield await context.new_page()
     await context.close()
 

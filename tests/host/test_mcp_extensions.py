@@ -10,7 +10,7 @@ import pytest
 from httpx2 import ASGITransport, AsyncClient
 from tests.mcp.task_client import McpCaller
 
-from toolplug import FunctionProvider, McpExtension, open_host, tool
+from toolplug import FunctionProvider, McpExtension, open_host, resource, tool
 from toolplug.http import create_app
 from toolplug.providers.offering.mcp_extensions import ExtensionRefused, ExtensionRequest
 
@@ -47,6 +47,11 @@ class Shop(FunctionProvider):
 
     def mcp_extensions(self) -> Sequence[object]:
         return self._extensions
+
+    @resource("shop://hours")
+    def hours(self) -> str:
+        "The opening hours."
+        return "always"
 
     @tool
     def echo(self, text: str) -> str:
@@ -90,6 +95,37 @@ async def test_its_methods_are_for_clients_that_declare_it() -> None:
     assert undeclared["code"] == -32021
     unknown = await send([ONE], "com.example/three/count", [ONE.name])
     assert unknown["code"] == -32601
+
+
+class Shared(McpExtension):
+    """Names the extensions that are joined in it, and what its caller can read."""
+
+    name = "com.example/shared"
+    for_all_clients = True
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+        self.methods = {f"{self.name}/names": self.list_names}
+
+    def join(self, others: Sequence[McpExtension]) -> McpExtension:
+        if "broken" in self.names:
+            raise RuntimeError("it cannot be joined")
+        return Shared(*self.names, *(name for each in others if isinstance(each, Shared) for name in each.names))
+
+    async def list_names(self, request: ExtensionRequest) -> dict[str, object]:
+        return {"names": self.names, "resources": list(request.offering().resources)}
+
+
+async def test_extensions_of_one_class_and_name_are_joined_and_others_of_the_name_do_not_count() -> None:
+    names = await send([Shared("a"), Stamp(Shared.name), Shared("b"), Shared("c")], f"{Shared.name}/names")
+    assert (names["names"], names["resources"]) == (["a", "b", "c"], ["shop://hours"])
+
+
+async def test_an_extension_that_cannot_be_joined_is_alone(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR):
+        names = await send([Shared("broken"), Shared("b")], f"{Shared.name}/names")
+    assert names["names"] == ["broken"]
+    assert "join()" in caplog.text
 
 
 async def test_a_plugin_that_returns_something_else_has_none(caplog: pytest.LogCaptureFixture) -> None:

@@ -115,12 +115,12 @@ async def test_a_broken_file_changes_nothing_and_its_line_is_told(write: Write) 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("x = 1\n", "tools.py: tools has no function with @tool, @route or @hookimpl and no FunctionProvider"),
-        (NOTES + NOTES.replace("Notes(", "Other("), "tools.py: has several providers: Notes, Other"),
-        ("raise SystemExit(3)\n", "tools.py: it raised SystemExit: 3 at"),
+        ("x = 1\n", "tools has no function with @tool, @route or @hookimpl and no FunctionProvider"),
+        (NOTES + NOTES.replace("Notes(", "Other("), "has several providers: Notes, Other"),
+        ("raise SystemExit(3)\n", "it raised SystemExit: 3 at"),
         (TOOLS.replace("number: int", "number: Nowhere"), "Nowhere"),
-        ("x = '\x00'\n", "tools.py: it raised"),
-        (UNSHOWN, "tools.py: reading it raised KeyError: 'r' at"),
+        ("x = '\x00'\n", "it raised"),
+        (UNSHOWN, "reading it raised KeyError: 'r' at"),
         ("#" * 5_000_000, "is over 4194304 bytes"),
     ],
 )
@@ -130,6 +130,8 @@ async def test_a_file_that_cannot_be_served_is_told_in_one_line(write: Write, te
     (problem,) = caught.value.problems
     assert told in problem.message
     assert "\n" not in problem.message
+    assert str(problem).count("tools.py: ") == 1, "the name of the file is said once"
+    assert "entry" not in problem.hint, "a file alone has no entry that could be removed"
 
 
 async def test_files_that_are_missing_are_told_with_the_line_of_the_entry(write: Write) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -110,6 +111,7 @@ auth:
     - {key: reader, subject: ada, scopes: [tools:call, board:read]}
     - {key: other, subject: bob, tenant: lake, scopes: [tools:call]}
 """
+READER = "\nauth: {api_keys: [{key: reader, subject: ada, scopes: [tools:call]}]}"
 ADA, LAKE = Principal("ada", scopes=frozenset({"tools:call"})), Principal("bob", "lake", frozenset({"tools:call"}))
 
 
@@ -254,6 +256,57 @@ def test_no_path_of_a_host_can_be_that_of_a_plugin(config: Write, package: Packa
         package(f"acme-{number}", {module: module}, **{module: BOARD.replace("/v1/board", path)})
         found = problems(config(f"providers: {{{module}: {{enabled: true}}}}"))[0]
         assert f"gives the path {path!r}" in found
+
+
+NOTE = """
+    from starlette.responses import PlainTextResponse
+    from starlette.routing import Route
+
+    from toolplug import FunctionProvider, route
+
+    class Declared(FunctionProvider):
+        @route("GET", "/v1/board/{name}")
+        async def read(self, request):
+            return "a note"
+
+    class Returned(FunctionProvider):
+        def routes(self):
+            async def read(request):
+                return PlainTextResponse("a note")
+
+            return [Route("/v1/board", read)]
+"""
+_NOTE_TAKEN = "which is a path of the part of provider 'board' (acme-board 1.0)"
+
+
+@pytest.mark.usefixtures("board")
+async def test_a_route_of_a_provider_below_the_path_of_a_part_is_a_problem_that_names_both(
+    config: Write, package: Package
+) -> None:
+    package("acme-notes", {"declared": "note_mod:Declared", "returned": "note_mod:Returned"}, note_mod=NOTE)
+    (found,) = problems(config("providers: {declared: {enabled: true}}\nboard: {}"))
+    assert f"provider 'declared' (acme-notes 1.0) declares GET /v1/board/{{name}}, {_NOTE_TAKEN}" in found
+    assert found.endswith("(set mount in it, such as mount: /declared, or enable one of them only)")
+    returned = config("providers: {returned: {enabled: true}}\nboard: {}")
+    with pytest.raises(ConfigError, match=re.escape(f"declares GET /v1/board, {_NOTE_TAKEN}")):
+        await open_host(returned).__aenter__()
+
+
+@pytest.mark.usefixtures("board")
+@pytest.mark.parametrize(
+    ("entries", "path"),
+    [
+        ("providers: {returned: {enabled: true, mount: /notes}}\nboard: {}", "/notes/v1/board"),
+        ("providers: {returned: {enabled: true}}", "/v1/board"),
+        ("providers: {returned: {enabled: true}, board: {enabled: true}}", "/v1/board"),
+    ],
+)
+async def test_what_the_path_of_no_part_is_can_be_one_of_a_provider(
+    config: Write, package: Package, entries: str, path: str
+) -> None:
+    package("acme-notes", {"returned": "note_mod:Returned"}, note_mod=NOTE)
+    async with open_host(config(entries + READER)) as host:
+        assert await get(host, path) == (200, "a note")
 
 
 async def test_two_plugins_with_one_part_are_a_problem_of_the_second(config: Write, package: Package) -> None:

@@ -38,6 +38,13 @@ def test_no_assertion_bounds_measured_time() -> None:
     assert found == []
 
 
+def test_pages_of_tests_are_late() -> None:
+    """A test that reads a page at once, where it should wait, fails on every machine and not on slow ones alone."""
+    opens = re.compile(r"\.new_context\(|chromium\.new_page\(")
+    found = {source.name for source in sources("tests/**/*.py") if opens.search(source.text)}
+    assert found == {"tests/browser/late_pages.py"}
+
+
 @pytest.mark.parametrize(
     ("code", "found"),
     [

@@ -58,7 +58,7 @@ OLD = frozenset(
 )
 BEFORE = {
     "catalog/plan.py: knob",
-    "config/composer.py: feed",
+    "config/yaml_tree.py: feed",
     "config/yaml_tree.py: Mark",
     "host/entered.py: reach",
     "providers/authoring.py: mark",

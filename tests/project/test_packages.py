@@ -12,7 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
-from tests.project.release_page import moving_ranges
+from tests.project.release_page import moving_ranges, replacing_address
 from tests.requirement_table import ROOT
 
 PLUGINS = sorted(file.parent for file in ROOT.glob("plugins/*/pyproject.toml"))
@@ -66,6 +66,24 @@ def test_the_release_page_moves_every_range_of_toolplug_to_the_next_minor_versio
     following = Version(f"{version().major}.{version().minor + 1}.0")
     assert len(moved) > len(PLUGINS)
     assert [str(need) for need in moved if following not in need.specifier] == []
+
+
+@pytest.mark.process
+def test_the_release_page_gives_every_package_its_address(tmp_path: Path) -> None:
+    for project in PROJECTS:
+        copy = tmp_path / project.relative_to(ROOT) / "pyproject.toml"
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes((project / "pyproject.toml").read_bytes())
+    subprocess.run(["bash", "-c", "git init --quiet && git add ."], cwd=tmp_path, check=True)
+    subprocess.run(["bash", "-c", replacing_address("tools.example.org")], cwd=tmp_path, check=True)
+    links = [link for project in PROJECTS for link in links_of(tmp_path / project.relative_to(ROOT))]
+    assert len(links) > len(PLUGINS)
+    assert [link for link in links if not link.startswith("https://tools.example.org/")] == []
+
+
+def links_of(project: Path) -> list[str]:
+    """Where a package's index says that more is found."""
+    return [*settings(project)["project"]["urls"].values()]
 
 
 def ranges(project: Path) -> list[Requirement]:

@@ -41,7 +41,9 @@ def test_the_next_version_is_released_by_the_release_page_and_installs_from_its_
     heading = "## [Unreleased]\n"
     changelog.write_text(changelog.read_text("utf-8").replace(heading, f"{heading}\n## [{version}] - 2026-12-01\n"))
     run(*commit, folder=clone)
-    assert "Nothing is signed" in run(*release, folder=clone)
+    printed = run(*release, folder=clone)
+    assert "Nothing is signed" in printed
+    assert "https://toolplug.example/, which leads nowhere" in printed
     names = {path.name for path in (out / "simple").iterdir() if path.is_dir()}
     assert names == {"toolplug", *(path.name for path in (ROOT / "plugins").iterdir())}
     bill = json.loads((out / f"toolplug-{version}.cdx.json").read_text("utf-8"))

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 USUAL = "tools:read tools:call sessions:write approvals:write"
 ISSUER, AUDIENCE = "https://issuer.example", "toolplug"
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)

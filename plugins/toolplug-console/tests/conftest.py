@@ -15,7 +15,7 @@ from toolplug import FunctionProvider, Principal, ToolCall, ToolError, WouldRefu
 
 Serve = Callable[..., AbstractAsyncContextManager[Any]]
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 class Sample(FunctionProvider):

@@ -88,3 +88,11 @@ def test_scripts_and_styles_fit_the_budget() -> None:
     assert all(name.startswith(b".") for name in imports)
     licences = {item.name for item in files("toolplug_console").joinpath("static/vendor").iterdir()}
     assert {"LICENSE.htm", "LICENSE.preact", "LICENSE.uplot"} <= licences
+
+
+def test_no_effect_waits_for_a_frame_to_be_painted() -> None:
+    """What a person does as soon as something is drawn would find no listener there."""
+    static = files("toolplug_console").joinpath("static")
+    scripts = [each for folder in (static, static / "pages") for each in folder.iterdir() if each.name.endswith(".js")]
+    assert len(scripts) > 10
+    assert [each.name for each in scripts if re.search(r"\buseEffect\b", each.read_text("utf-8"))] == []

@@ -230,7 +230,7 @@ async def test_while_the_reader_cannot_start_files_wait_and_doctor_says_why(
     broken.write_text("#!/bin/sh\necho 'ImportError: no numpy' >&2\nexit 1\n")
     broken.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(broken))
-    async with serve() as served:
+    async with serve(run={"process": False}) as served:
         file = await served.one.upload("a.txt", "river")
         store = await served.one.store(file_ids=[file])
         [said] = await served.host.registry.running()["file_search"].provider.diagnose()

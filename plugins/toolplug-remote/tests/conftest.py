@@ -19,7 +19,7 @@ from toolplug import CallContext, Host, Principal, ToolCall, ToolResult, open_ho
 from toolplug.host.explain_gates import GateVerdict
 
 KEY = "far-key-far-key-far-key-far-key"
-PATIENCE_S = 30
+PATIENCE_S = 60
 ALICE = Principal("alice", "t1", frozenset({"tools:call"}))
 NAMES = ["far.who", "far.picture", "far.busy", "far.slow", "far.secret"]
 NOTES = '''

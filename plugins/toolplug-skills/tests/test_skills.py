@@ -41,7 +41,7 @@ async def test_the_plugin_keeps_every_rule_of_a_provider() -> None:
         "search_skills": {"query": "release notes"},
         "read_skill_file": {"name": "release-notes", "path": "SKILL.md"},
     }
-    resources = {"skill://{name}/{+path}": {"name": "release-notes", "path": "SKILL.md"}}
+    resources = {"skill://provider/{name}/{+path}": {"name": "release-notes", "path": "SKILL.md"}}
     settings = {"folders": [str(FIVE)]}
     await check_provider(Skills, settings=settings, calls=calls, resources=resources, readme=PACKAGE / "README.md")
 
@@ -157,6 +157,8 @@ async def test_a_folder_that_is_not_there_stops_the_start_and_two_of_a_name_are_
         "linked/secret",
         "pipe",
         "a/../../secret",
+        ".hidden",
+        "a/.hidden",
         "a",
         "a\0b",
         "x/" * 9 + "y",
@@ -168,6 +170,8 @@ async def test_no_path_leads_out_of_a_skill(tmp_path: Path, path: str) -> None:
     (place / "link").symlink_to(tmp_path / "secret")
     (place / "linked").symlink_to(tmp_path)
     (place / "a").mkdir()
+    for hidden in (place / ".hidden", place / "a/.hidden"):
+        hidden.write_text("the secret")
     os.mkfifo(place / "pipe")
     async with running(Skills, {"folders": [str(tmp_path / "skills")]}) as registry:
         call = ToolCall("1", "read_skill_file", {"name": "one", "path": path})
@@ -205,7 +209,7 @@ async def test_files_that_are_large_or_no_text_are_refused_in_words_and_resource
         said = await output(registry, "read_skill_file", name="one", path="picture.png")
         assert said == "'picture.png' of 'one' is no text; it has 5 bytes"
         head, every = provider.resources()
-        assert head.uri == "skill://one/SKILL.md"
+        assert head.uri == "skill://skills/one/SKILL.md"
         assert await head.read({}, CallContext()) == (place / "SKILL.md").read_text()  # type: ignore[misc]
         given = {"name": "one", "path": "picture.png"}
         assert await every.read(given, CallContext()) == b"\x89PNG\xff"  # type: ignore[misc]

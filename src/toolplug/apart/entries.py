@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -16,7 +17,7 @@ from toolplug.apart.provider import ApartProvider
 from toolplug.apart.values import Head
 from toolplug.catalog.exact_json import load_own_json
 from toolplug.config.document import Section
-from toolplug.config.run_settings import IN_PROCESS, RunSettings
+from toolplug.config.run_settings import APART_BY_DEFAULT, IN_PROCESS, RunSettings
 from toolplug.config.yaml_tree import value_of
 from toolplug.errors import InvalidDefinition, Problem, ProviderError
 from toolplug.execution.limits.resolved_limits import DEFAULT_RESULT_BYTES
@@ -113,6 +114,7 @@ def target_of(
         hello=hello,
         code=found.code,
         max_result_bytes=_longest_result(entry),
+        variables=dict(os.environ) if entry.run is APART_BY_DEFAULT else None,
         masked=partial(mask, own.withheld),
     )
 

@@ -68,14 +68,22 @@ class FrameReader:
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes: int = max_bytes
-        self._received = bytearray()
+        self._received: bytes | bytearray = b""
         self._start = 0
 
     def add(self, data: bytes) -> None:
         """Add what was received."""
-        del self._received[: self._start]
+        received, start = self._received, self._start
         self._start = 0
-        self._received += data
+        if start == len(received):
+            # Nearly always: what was received before was whole messages, and what comes is not copied.
+            self._received = data
+        elif isinstance(received, bytearray):
+            del received[:start]
+            received += data
+        else:
+            self._received = bytearray(received[start:])
+            self._received += data
 
     @property
     def rest(self) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, cast
 
 from toolplug.catalog.call import (
@@ -164,6 +165,8 @@ _CONTEXT_FIELDS = (
     "via",
     "trace_context",
 )
+_CONTEXT_KEYS = frozenset(_CONTEXT_FIELDS)
+_context_values = attrgetter(*_CONTEXT_FIELDS)
 
 
 _NOBODY = cast("NobodyToAsk", ask_nobody).reason
@@ -172,10 +175,11 @@ _NOBODY = cast("NobodyToAsk", ask_nobody).reason
 def encode_context(context: CallContext, now: float) -> Head:
     """Return a context as JSON; `now` is the time of the loop: the deadline is sent as the seconds that are left."""
     head: Head = {"who": encode_principal(context.principal)}
-    for name in _CONTEXT_FIELDS:
-        value: Any = getattr(context, name)
-        if value:
-            head[name] = dict(value) if isinstance(value, Mapping) else value  # pyright: ignore[reportUnknownArgumentType]
+    values = _context_values(context)
+    if any(values):
+        for name, value in zip(_CONTEXT_FIELDS, values, strict=True):
+            if value:
+                head[name] = dict(value) if isinstance(value, Mapping) else value  # pyright: ignore[reportUnknownArgumentType]
     deadline = context.deadline
     if deadline is not None:
         head["left"] = deadline - now
@@ -202,7 +206,7 @@ def decode_context(head: Head, now: float) -> CallContext:
     elif "left" in head:
         deadline = now + head["left"]
     context = CallContext(decode_principal(head["who"]), deadline=deadline)
-    given = {name: head[name] for name in _CONTEXT_FIELDS if name in head}
+    given = {} if _CONTEXT_KEYS.isdisjoint(head) else {name: head[name] for name in _CONTEXT_FIELDS if name in head}
     if "credentials" in given:
         given["credentials"] = Credentials(given["credentials"])
     if "via" in given:

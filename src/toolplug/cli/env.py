@@ -23,7 +23,7 @@ from toolplug.config.document import Document, read_document
 from toolplug.config.nearest import name_hint
 from toolplug.config.problems import validate_section
 from toolplug.errors import ConfigError, NoSuchProvider, Problem, ProviderError
-from toolplug.host.file.own_python import host_keys, python_path
+from toolplug.host.file.packages import host_keys, python_path
 from toolplug.host.file.provider_entries import SECTION
 from toolplug.host.file.settings import ProviderSettings
 

@@ -15,7 +15,7 @@ from toolplug.cli.options import ConfigOption, JsonOption, found_config
 from toolplug.cli.output import echo, print_json
 from toolplug.cli.progress import progress
 from toolplug.config.document import read_document
-from toolplug.host.file.own_python import types_elsewhere
+from toolplug.host.file.packages import types_elsewhere
 from toolplug.host.file.schema import file_schema, settings_schemas
 from toolplug.providers.entry_points import find_installed
 

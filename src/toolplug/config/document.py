@@ -11,8 +11,8 @@ from pathlib import Path
 
 import yaml
 
-from toolplug.config.composer import Composer, YamlRefused
 from toolplug.config.yaml_tree import (
+    Composer,
     KeyPath,
     ListNode,
     MappingNode,
@@ -20,6 +20,7 @@ from toolplug.config.yaml_tree import (
     Node,
     ScalarNode,
     Value,
+    YamlRefused,
     problem_at,
     shown_path,
     value_of,

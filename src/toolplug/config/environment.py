@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from toolplug.config.composer import MAX_PROBLEMS
 from toolplug.config.document import Document, Section
 from toolplug.config.yaml_tree import (
+    MAX_PROBLEMS,
     KeyPath,
     ListNode,
     MappingNode,

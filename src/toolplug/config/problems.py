@@ -13,14 +13,22 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from toolplug.config.composer import MAX_PROBLEMS
 from toolplug.config.document import Section
 from toolplug.config.environment import has_reference
 from toolplug.config.masking import holds_credentials, looks_secret, mask_secrets
 from toolplug.config.model_shape import Shapes, goes_by, is_secret, known_keys, models_in, shapes_at, shapes_of
 from toolplug.config.nearest import name_hint
-from toolplug.config.wording import own_text, right_shape
-from toolplug.config.yaml_tree import KeyPath, ListNode, MappingNode, ScalarNode, Value, child_of, write_scalar
+from toolplug.config.units import own_text, right_shape
+from toolplug.config.yaml_tree import (
+    MAX_PROBLEMS,
+    KeyPath,
+    ListNode,
+    MappingNode,
+    ScalarNode,
+    Value,
+    child_of,
+    write_scalar,
+)
 from toolplug.errors import ConfigError, Problem
 
 NOTHING: Mapping[str, Shapes] = MappingProxyType({})
@@ -230,6 +238,10 @@ _Model = TypeVar("_Model", bound=BaseModel)
 def key_hint(name: str, known: Mapping[str, Shapes]) -> str:
     """Return a hint for an unknown key: the one known key below which it belongs, else the nearest known keys."""
     above = [key for key, shapes in known.items() if name in known_keys(models_in(shapes))]
+    if not above:
+        # Of a mapping by name, such as `tools`, it belongs below each name.
+        entries = {f"{key}.NAME": shapes_at(shapes, "NAME") for key, shapes in known.items()}
+        above = [key for key, shapes in entries.items() if name in known_keys(models_in(shapes))]
     return f"it belongs under {above[0]!r}" if len(above) == 1 else name_hint(name, known)
 
 

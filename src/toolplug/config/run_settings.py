@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,9 +12,8 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from toolplug.config.file_mapping import FileMapping
 from toolplug.config.nearest import name_hint
-from toolplug.config.units import Size, shape_error
+from toolplug.config.units import FileMapping, Size, shape_error
 
 HOST_HOOKS = ("before_call", "change_result", "after_call", "provider_changed")
 """Hooks of a provider in a process of its own that see the calls and providers of the whole host."""
@@ -74,7 +74,9 @@ class RunSettings(FileMapping, extra="allow", json_schema_extra={"additionalProp
     A further key is the name of an engine, a package with an entry point in `toolplug.engines`, with its settings.
     """
 
-    process: Annotated[bool, Field(description="in a process of its own, with an environment of few variables")] = False
+    process: Annotated[
+        bool, Field(description="in a process of its own, with an environment of few variables; false: in the host's")
+    ] = False
     worker: Annotated[bool, Field(description="in processes elsewhere that dial in: toolplug worker KEY")] = False
     python: Annotated[
         str | None,
@@ -137,6 +139,13 @@ class RunSettings(FileMapping, extra="allow", json_schema_extra={"additionalProp
         """Whether what is not granted is refused."""
         return not (self.network is self.files is self.environment is self.confine is None)
 
+    def or_default(self, *, apart: bool) -> RunSettings:
+        """Return these settings; where they say nothing, those of a package that asks for a process of its own."""
+        if not apart or self.dialled or "process" in self.model_fields_set:
+            return self
+        # Elsewhere no descriptor is passed on to a process, and there is none.
+        return APART_BY_DEFAULT if os.name == "posix" else self
+
     @model_validator(mode="after")
     def check_together(self) -> Self:
         """Refuse what would do nothing."""
@@ -175,3 +184,8 @@ def names_engine(run: Mapping[str, object]) -> bool:
 
 IN_PROCESS: RunSettings = RunSettings()
 """A provider in the process of the host."""
+APART_BY_DEFAULT: RunSettings = RunSettings(process=True)
+"""A provider whose package asks for a process of its own, and whose entry says nothing of it.
+
+It has all variables of the host: an upgrade of the package that asks must not take a proxy or a database from it.
+"""

@@ -28,9 +28,10 @@ response. The audit line has it as `decided`."""
 class Ticket(NamedTuple):
     """One call as the person who decides sees it. `arguments` are JSON values.
 
-    `expires_at` and `decided_at` are ISO 8601 in UTC; `tenant` is that of the caller. `reason` is what the person
-    said who has decided, `asked_because` what a plugin said that wanted the approval. `asked_arguments` are those of
-    the caller, where a person has put `arguments` in their place; `grant` is the id of the grant that was made.
+    `asked_at`, `expires_at` and `decided_at` are ISO 8601 in UTC; `tenant` is that of the caller. `reason` is what the
+    person said who has decided, `asked_because` what a plugin said that wanted the approval. `asked_arguments` are
+    those of the caller, where a person has put `arguments` in their place; `grant` is the id of the grant that was
+    made.
 
     ```python
     import asyncio
@@ -74,6 +75,7 @@ class Ticket(NamedTuple):
     asked_because: str | None = None
     asked_arguments: object = None
     grant: str | None = None
+    asked_at: str | None = None
 
 
 class RevokedGrant(NamedTuple):

@@ -29,8 +29,7 @@ from toolplug.catalog.plan import (
     Tool,
 )
 from toolplug.catalog.schema import Schema
-from toolplug.config.file_mapping import FileMapping
-from toolplug.config.units import Duration
+from toolplug.config.units import Duration, FileMapping
 from toolplug.crashes import CodeOwner
 from toolplug.execution.accounting import CallAccounting, WatchedPolicy
 from toolplug.execution.call_hooks.call_hooks import LiveCallHooks

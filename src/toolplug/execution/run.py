@@ -254,8 +254,7 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
         except (asyncio.CancelledError, GeneratorExit) as left:
             plan.counters.record(ToolStatus.CANCELLED, perf_counter() - began)
             if hooks is not None and hooks.observes and isinstance(left, asyncio.CancelledError):
-                gone = text_result(call, ToolStatus.CANCELLED, "the caller did not wait for the result")
-                await _note(hooks, shown or call, context, tool, gone, perf_counter() - began, 0.0)
+                await _note(hooks, shown or call, context, tool, _cancelled_result(call), perf_counter() - began)
             raise
         except Exception as error:  # noqa: BLE001  stores and limiters may fail too
             result = error_result(call, error, plan, context)
@@ -265,7 +264,8 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
         audit("tool.call", status, context.principal, call.name, context.request_id)
     if hooks is not None and hooks.observes:
         shown = shown or read_only_call(call, nested=False)
-        await _note(hooks, shown, context, tool, result, duration_s, seconds - duration_s)
+        if (noted := hooks.report_answer(shown, context, tool, result, duration_s, seconds - duration_s)) is not None:
+            await noted  # as `_note`, without its coroutine, which would cost each call 0.2 µs
     return result
 
 
@@ -287,6 +287,11 @@ async def _find_veto(
     return None, None if reason is None else reason.reason
 
 
+def _cancelled_result(call: ToolCall) -> ToolResult:
+    """Return what plugins see of a call that its caller has left."""
+    return text_result(call, ToolStatus.CANCELLED, "the caller did not wait for the result")
+
+
 async def _note(
     hooks: PlanHooks,
     shown: ToolCall,
@@ -294,13 +299,12 @@ async def _note(
     tool: ToolDefinition | None,
     result: ToolResult,
     duration_s: float,
-    left_s: float,
 ) -> None:
-    """Pass the end of a call to the plugins."""
-    noting = hooks.report_answer(shown, context, tool, result, duration_s, left_s)
+    """Pass the end of a call that nobody waits for to the plugins."""
+    noted = hooks.report_answer(shown, context, tool, result, duration_s, 0.0)
     # None if no hook has to be waited for, as for the hooks that run in the background.
-    if noting is not None:
-        await noting
+    if noted is not None:
+        await noted
 
 
 class UnknownCalls(NamedTuple):
@@ -318,7 +322,7 @@ class UnknownCalls(NamedTuple):
 
         async def answer_unknown(context: CallContext) -> ToolResult:
             result = _unknown_tool(call, text, context)
-            await _note(hooks, read_only_call(call, nested=False), context, None, result, 0.0, 0.0)
+            await _note(hooks, read_only_call(call, nested=False), context, None, result, 0.0)
             return result
 
         # A reload that changes the hooks waits until the calls that began with the old ones have been answered.

@@ -9,8 +9,7 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
 from toolplug.catalog.call import CREDENTIAL_NEEDED, CallContext, Credentials
-from toolplug.config.file_mapping import FileMapping
-from toolplug.config.units import shape_error
+from toolplug.config.units import FileMapping, shape_error
 from toolplug.errors import ToolUnavailable
 from toolplug.signatures.values import canonical
 

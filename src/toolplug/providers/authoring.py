@@ -25,9 +25,8 @@ from toolplug.errors import InvalidDefinition
 from toolplug.providers.plugins.implementations import HOOKS, MARKS, marks_of
 from toolplug.runtime.slips import suggest_options
 from toolplug.signatures.annotations import ClassFunction, Names, UnresolvedAnnotation, class_function, unread_signature
-from toolplug.signatures.conversion import Convert
 from toolplug.signatures.described_arguments import schema_of_model
-from toolplug.signatures.signature import Signature, read_signature
+from toolplug.signatures.signature import Convert, Signature, read_signature
 
 Method = TypeVar("Method", bound=Callable[..., object])
 Mark = TypeVar("Mark")

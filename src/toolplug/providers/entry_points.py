@@ -23,6 +23,8 @@ from toolplug.errors import Problem
 from toolplug.providers.entry import ProviderEntry
 
 GROUP = "toolplug.providers"
+APART = "toolplug.apart"
+"""The entry points of a package's types that run in a process of their own unless their entry says otherwise."""
 
 _OURS = "toolplug"
 _TYPE = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -37,7 +39,7 @@ class InstalledProvider:
 
     `excluded_by`: the package's requirement that excludes this version of toolplug; empty if it is compatible.
     `editable`: its code is a working copy. A provider file that the configuration names has neither distribution nor
-    version; `file` is its path and `code` its content.
+    version; `file` is its path and `code` its content. `apart`: its package asks for a process of its own.
     """
 
     type: str
@@ -48,6 +50,7 @@ class InstalledProvider:
     editable: bool = False
     file: Path | None = None
     code: bytes = b""
+    apart: bool = False
 
     @property
     def module(self) -> str:
@@ -111,8 +114,12 @@ def find_installed(path: Sequence[str] | None = None, *, running: str | None = N
             # The first copy on the path is the one that an import finds; a second one may be an older version.
             if name and not _mentions_group(next(iter(distributions(name=name, **where)))):
                 continue
-            points = distribution.entry_points.select(group=GROUP)
-            outcomes += [_outcome(distribution, metadata, point, ours) for point in points]
+            points = distribution.entry_points  # parsed at each use of the property
+            apart = points.select(group=APART).names
+            outcomes += [
+                _outcome(distribution, metadata, point, ours, point.name in apart)
+                for point in points.select(group=GROUP)
+            ]
             seen.update((canonicalize_name(name),) if name else ())
         # One broken package must not hide the others.
         except Exception as error:  # noqa: BLE001  whatever the files of a foreign package make the parsers raise
@@ -135,7 +142,7 @@ def _read_stated(metadata: PackageMetadata, field: str) -> str:
 
 
 def _outcome(
-    distribution: Distribution, metadata: PackageMetadata, point: EntryPoint, ours: str
+    distribution: Distribution, metadata: PackageMetadata, point: EntryPoint, ours: str, apart: bool
 ) -> InstalledProvider | Problem:
     name, release = _read_stated(metadata, "Name"), _read_stated(metadata, "Version")
     if not (name and release):
@@ -152,6 +159,7 @@ def _outcome(
             version=release,
             excluded_by=_excluding(metadata.get_all("Requires-Dist") or distribution.requires or (), ours),
             editable=_is_editable(distribution),
+            apart=apart,
         )
     return Problem(
         code="entry_point_invalid",

@@ -7,13 +7,12 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 
-from toolplug.config.composer import MAX_PROBLEMS
 from toolplug.config.document import Section
 from toolplug.config.masking import mask_secrets
 from toolplug.config.model_shape import Shapes
 from toolplug.config.problems import key_hint, secrets_of, validate_section
 from toolplug.config.secrets import read_secret_files
-from toolplug.config.yaml_tree import Value
+from toolplug.config.yaml_tree import MAX_PROBLEMS, Value
 from toolplug.errors import ConfigError, Problem
 from toolplug.providers.entry import ProviderEntry
 from toolplug.providers.loading import ProviderType

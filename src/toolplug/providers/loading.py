@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -305,12 +306,14 @@ def _named_package(found: InstalledProvider) -> str:
 
 def _make_error(found: InstalledProvider, what: str, summary: str = "") -> ProviderError:
     action = "fix the line" if found.editable else f"reinstall or update {found.distribution}"
+    # A file that is served by itself has no entry.
+    fix = action if found.file is not None else f"{action}, or remove its entry"
     owner = _named_package(found)
     return ProviderError(
         f"{owner}: {what}",
         summary=f"{owner}: {summary or what}",
         state=ProviderState.IMPORT_FAILED,
-        fix=f"{action}, or remove its entry",
+        fix=fix,
     )
 
 
@@ -351,7 +354,9 @@ def provider_file(type_name: str, folder: Path) -> InstalledProvider:
             code = stream.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise _file_failed(type_name, f"cannot be read: {reason}", f"correct the path; it is below {folder}") from None
+        raise _file_failed(
+            type_name, f"cannot be read: {reason}", f"correct the path; it is below {os.path.normpath(folder)}"
+        ) from None
     if len(code) > MAX_BYTES:
         raise _file_failed(type_name, f"is over {MAX_BYTES} bytes", "split it into a package")
     # The digest makes the name unique; the stem makes it readable in tracebacks.

@@ -35,7 +35,7 @@ from toolplug.providers.generation import Generation, mounted_routes, open_gener
 from toolplug.providers.plugins.changes import ProviderChanges
 from toolplug.providers.plugins.registration import PluginManager
 from toolplug.providers.plugins.shapes import ProviderLike, desired_providers, plugin_of
-from toolplug.providers.routes import DeclaredRoutes, MountedRoute, route_problems
+from toolplug.providers.routes import NO_PARTS, DeclaredRoutes, MountedRoute, route_problems
 from toolplug.providers.site import CallHookSwitch, ProviderContext, SiteFor, TemporaryRoot, stored_sites
 from toolplug.runtime.slips import check_event_loop, require_async_with, suggest_options
 from toolplug.runtime.tasks import BackgroundTasks
@@ -132,6 +132,7 @@ class FunctionRegistry(LiveCatalog):
             self._provider_collectors,
         )
         self._slots: tuple[ProviderSlot, ...] = ()
+        self._of_parts = NO_PARTS
         self._routes: tuple[MountedRoute, ...] = ()
         self._conflicts: frozenset[tuple[str, str, str]] = frozenset()
         self._own: dict[str, Catalog] = {}
@@ -257,13 +258,15 @@ class FunctionRegistry(LiveCatalog):
         """Return, by key, why providers did not start that are not required."""
         return {slot.entry.key: slot.failure for slot in self._slots if slot.failure is not None}
 
-    async def apply(self, wanted: Sequence[DesiredProvider]) -> None:
+    async def apply(self, wanted: Sequence[DesiredProvider], of_parts: Mapping[str, str] = NO_PARTS) -> None:
         """Run these providers: unchanged ones keep running; others are started, replaced at once, and drained.
 
-        Raises `ConfigError` with all required providers that do not start; then nothing has changed.
+        `of_parts` are paths that none of their routes can have, as in `route_problems`. Raises `ConfigError` with all
+        required providers that do not start; then nothing has changed.
         """
         async with self._changing:
-            slots = await self._begin(wanted)
+            slots = await self._begin(wanted, of_parts)
+            self._of_parts = of_parts
             kept = {slot.generation for slot in self._slots if slot.generation is not None}
             active = [slot.generation for slot in slots if slot.generation is not None]
             # From here on calls reach the new providers, before the old ones are drained: no call finds none.
@@ -288,19 +291,12 @@ class FunctionRegistry(LiveCatalog):
             slots = tuple(
                 slot._replace(generation=listed) if slot.generation is generation else slot for slot in self._slots
             )
-            problems = self._route_problems(slots)
+            problems = _route_problems(slots, self._of_parts)
             if problems:
                 await listed.close(keep=True)
                 raise ConfigError(problems)
             self._use(slots)
             self._retire(generation, generation.drain_s, keep=True)
-
-    @staticmethod
-    def _route_problems(slots: Sequence[ProviderSlot]) -> list[Problem]:
-        running = [(slot.entry, slot.generation.routes) for slot in slots if slot.generation is not None]
-        return [
-            *route_problems(DeclaredRoutes(entry, [(r.method, r.path) for r in routes]) for entry, routes in running)
-        ]
 
     def _use(self, slots: tuple[ProviderSlot, ...]) -> None:
         """Have calls and requests reach the running providers of these slots."""
@@ -310,7 +306,7 @@ class FunctionRegistry(LiveCatalog):
         self._list(active)
         self._publish_records()
 
-    async def _begin(self, wanted: Sequence[DesiredProvider]) -> tuple[ProviderSlot, ...]:
+    async def _begin(self, wanted: Sequence[DesiredProvider], of_parts: Mapping[str, str]) -> tuple[ProviderSlot, ...]:
         """Start those of these that do not run as they are wanted. Raises `ConfigError`; then none has been started."""
         running = {slot.entry.key: slot for slot in self._slots if slot.generation is not None}
         begun: list[Generation] = []
@@ -323,7 +319,7 @@ class FunctionRegistry(LiveCatalog):
             raise
         slots = tuple(item for item in outcomes if isinstance(item, ProviderSlot))
         # Their routes are looked at after the starts, since only a started provider can say which it has.
-        problems = [item for item in outcomes if isinstance(item, Problem)] or self._route_problems(slots)
+        problems = [item for item in outcomes if isinstance(item, Problem)] or _route_problems(slots, of_parts)
         if problems:
             await self._take_back(begun)
             raise ConfigError(problems)
@@ -496,3 +492,9 @@ def _without_host(tools_of: ToolsOf) -> RegistryServices:
         site_for=stored_sites(lambda: store, root),
         resources=(store, root),
     )
+
+
+def _route_problems(slots: Sequence[ProviderSlot], of_parts: Mapping[str, str]) -> list[Problem]:
+    running = [(slot.entry, slot.generation.routes) for slot in slots if slot.generation is not None]
+    declared = (DeclaredRoutes(entry, [(each.method, each.path) for each in routes]) for entry, routes in running)
+    return route_problems(declared, of_parts)

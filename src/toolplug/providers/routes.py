@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from toolplug import library_types
@@ -73,11 +74,12 @@ RESERVED_TREES = (
     "/v1/providers",
     "/v1/reload",
     "/v1/responses",
-    "/v1/tasks",
     "/v1/tool-calls",
     "/v1/tools",
     "/v1/workers",
 )
+
+NO_PARTS: Mapping[str, str] = MappingProxyType({})
 
 _PARAMETER = re.compile(r"{[^}]*}")
 
@@ -110,8 +112,11 @@ class DeclaredRoutes(NamedTuple):
     routes: Sequence[tuple[str, str]]
 
 
-def route_problems(declared: Iterable[DeclaredRoutes]) -> list[Problem]:
-    """Return a problem for each mount and route that an earlier provider or the host has, naming both."""
+def route_problems(declared: Iterable[DeclaredRoutes], of_parts: Mapping[str, str] = NO_PARTS) -> list[Problem]:
+    """Return a problem for each mount and route that an earlier provider, a part or the host has, naming both.
+
+    `of_parts`: the paths of the parts of plugins, each with its owner; all that is below them is theirs, too.
+    """
     problems: list[Problem] = []
     mounts: dict[str, ProviderEntry] = {}
     taken: dict[tuple[str, str], ProviderEntry] = {}
@@ -126,6 +131,9 @@ def route_problems(declared: Iterable[DeclaredRoutes]) -> list[Problem]:
             if is_reserved(path):
                 message, hint = f"{shown} a path of the host itself", "declare another path"
                 problems.append(entry.problem("route_taken", message, hint))
+            elif owner := _owner_of(path, of_parts):
+                hint = f"set mount in it, such as mount: /{entry.key}, or enable one of them only"
+                problems.append(entry.problem("route_taken", f"{shown} a path of {owner}", hint))
             # Names of parameters do not tell paths apart: `/notes/{id}` and `/notes/{key}` match the same requests.
             elif (first := taken.setdefault((method, _PARAMETER.sub("{}", path)), entry)) is not entry:
                 hint = f"set mount in one of them, such as mount: /{entry.key}, or enable one of them only"
@@ -135,4 +143,12 @@ def route_problems(declared: Iterable[DeclaredRoutes]) -> list[Problem]:
 
 def is_reserved(path: str) -> bool:
     """Return whether the path belongs to the host."""
-    return path in RESERVED or any(path == tree or path.startswith(f"{tree}/") for tree in RESERVED_TREES)
+    return path in RESERVED or any(_is_below(path, tree) for tree in RESERVED_TREES)
+
+
+def _owner_of(path: str, of_parts: Mapping[str, str]) -> str | None:
+    return next((owner for tree, owner in of_parts.items() if _is_below(path, tree)), None)
+
+
+def _is_below(path: str, tree: str) -> bool:
+    return path == tree or path.startswith(f"{tree}/")

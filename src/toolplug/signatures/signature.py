@@ -1,6 +1,7 @@
 """Signatures of functions: schema and conversion of the arguments, schema of the result, and the context parameter.
 
-Docstrings: the summary of a function, and the descriptions of its parameters in Google, NumPy or reST style.
+Docstrings: the summary of a function, and the descriptions of its parameters in Google, NumPy or reST style. Arguments
+that are valid by their schema are converted to the types of the parameters.
 """
 
 from __future__ import annotations
@@ -8,18 +9,22 @@ from __future__ import annotations
 import inspect
 import re
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import islice
 from typing import Annotated, Any, ForwardRef, Literal, NamedTuple, Union, cast, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen, MultipleOf
 from docstring_parser import ParseError, google, numpydoc, rest
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
+from pydantic_core import ErrorDetails, PydanticUndefined
 
 from toolplug.catalog.call import CallContext, ToolResult
-from toolplug.errors import InvalidDefinition
+from toolplug.catalog.schema_walk import pointer_part
+from toolplug.config.masking import mask_secrets
+from toolplug.config.units import own_text
+from toolplug.errors import InvalidArguments, InvalidDefinition
 from toolplug.signatures.annotations import (
     ClassFunction,
     Names,
@@ -28,7 +33,6 @@ from toolplug.signatures.annotations import (
     resolve_annotation,
     unread_signature,
 )
-from toolplug.signatures.conversion import Convert, through_model, whole_numbers
 from toolplug.signatures.described_arguments import (
     DescribedArguments,
     Parameters,
@@ -36,6 +40,87 @@ from toolplug.signatures.described_arguments import (
     described_arguments,
     inline_models,
 )
+
+Arguments = Mapping[str, object]
+Convert = Callable[[Arguments], Arguments]
+
+MAX_REPORTED = 20
+MAX_MASKED = 1_000
+"""If a refused value has more parts than this, the author's message is left out instead of searched for them."""
+
+
+def whole_numbers(names: Sequence[str]) -> Convert:
+    """Return a conversion that makes 1.0 an `int` for these parameters; other arguments stay the same object."""
+
+    def convert(arguments: Arguments) -> Arguments:
+        for name in names:
+            if type(arguments.get(name)) is float:
+                return {
+                    key: int(value) if key in names and isinstance(value, float) else value
+                    for key, value in arguments.items()
+                }
+        return arguments
+
+    return convert
+
+
+def through_model(model: type[BaseModel], parameters: Mapping[str, str], filled: Set[str]) -> Convert:
+    """Return a conversion by the model; `parameters` maps its fields to the parameters of the method.
+
+    An argument that was not given is left out, so that the method's default applies, except the `filled` parameters,
+    whose default only the model knows. The conversion raises `InvalidArguments`.
+    """
+
+    def convert(arguments: Arguments) -> Arguments:
+        try:
+            made = model.model_validate(arguments)
+        except ValidationError as error:
+            raise InvalidArguments(tuple(_lines(error, arguments))) from None
+        # `__dict__`, not `model_dump`: the method is to get the models themselves.
+        values, given = made.__dict__, made.model_fields_set
+        named = ((parameters[field], field in given, value) for field, value in values.items())
+        return {name: value for name, was_given, value in named if was_given or name in filled}
+
+    return convert
+
+
+def _lines(error: ValidationError, arguments: Arguments) -> Iterator[str]:
+    """Yield `/pointer: message` for each of the first 20 errors, without the values of the arguments."""
+    for detail in error.errors(include_url=False)[:MAX_REPORTED]:
+        # A message of the author's validator may quote the value, and errors must not repeat arguments.
+        texts = list(islice(_texts(detail["input"]), MAX_MASKED + 1))
+        message = mask_secrets(own_text(detail), texts) if len(texts) <= MAX_MASKED else "is refused"
+        yield f"{_pointer(detail, arguments)}: {message}"
+
+
+def _pointer(error: ErrorDetails, arguments: object) -> str:
+    """Return the JSON pointer of an error; the types in pydantic's location are left out."""
+    pointer, value = "", arguments
+    for part in error["loc"]:
+        # Pydantic's location also has the names of types and union members, which are at no place of the value.
+        if isinstance(value, Mapping) and part in value:
+            value = cast("Mapping[object, object]", value)[part]
+        elif isinstance(value, list) and isinstance(part, int):
+            value = cast("list[object]", value)[part]
+        elif not (error["type"] == "missing" and part == error["loc"][-1]):
+            continue
+        pointer += pointer_part(part)
+    return pointer or "/"
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Yield every text and number in a value of any depth, as text."""
+    stack = [value]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, str | int | float):
+            yield str(node)
+        elif isinstance(node, Mapping):
+            pairs = cast("Mapping[object, object]", node)
+            stack += [*pairs.keys(), *pairs.values()]
+        elif isinstance(node, list | tuple):
+            stack += cast("Sequence[object]", node)
+
 
 _GOOGLE = frozenset(f"{section[0]}:" for section in google.DEFAULT_SECTIONS)
 _NUMPY = frozenset(section.title for section in numpydoc.DEFAULT_SECTIONS)

@@ -20,7 +20,16 @@ import orjson
 
 from toolplug import CallContext, Principal, ToolCall, ToolDefinition, ToolResult, ToolStatus
 from toolplug_console.hour import Hour
-from toolplug_console.seen_call import HOSTS_OWN, OPERATOR, Note, SeenCall, approval_of, quick_note, seen_call
+from toolplug_console.seen_call import (
+    HOSTS_OWN,
+    OPERATOR,
+    FreshNote,
+    Note,
+    SeenCall,
+    approval_of,
+    quick_note,
+    seen_call,
+)
 
 FLUSH_S = 0.25
 FLUSH_S_EACH = 0.015
@@ -160,7 +169,7 @@ class CallFeed:
         self._clock = clock
         self.remembered: int = max(keep, RECENT)
         """Calls that are remembered at most."""
-        self._fresh: list[Note] = []  # still to be sorted
+        self._fresh: list[FreshNote] = []  # still to be sorted
         self._noted: dict[str, NotesOfTenant] = {}  # since the last batch, by tenant
         self._noted_in_all = 0
         self._viewers: set[Viewer] = set()
@@ -185,25 +194,24 @@ class CallFeed:
     ) -> None:
         """Note that a call was answered. One that no batch shows is counted."""
         status, metadata, approval = result.status, result.metadata, context.approval
-        note = quick_note(
-            Note,
-            (
-                call.name if tool is None else tool.name,  # with the prefix of a toolset, as its caller knows it
-                call.id,
-                *_shown_fields(context),
-                approval_of(approval, metadata) if approval or metadata else "",
-                status,
-                "" if status is _SUCCESS or status not in HOSTS_OWN else result.output,
-                tool,
-                self._clock(),
-                duration_s,
-                (call.arguments, result.output) if self._keep else None,
-                # At once, as ids of calls are not unique.
-                self._watched.of(call.id, context.request_id) if self._watched.lines else "",
-            ),
+        # Of the result only what is noted, as its text may have megabytes.
+        note = (
+            call.name if tool is None else tool.name,  # with the prefix of a toolset, as its caller knows it
+            call.id,
+            context,
+            approval_of(approval, metadata) if approval or metadata else "",
+            status,
+            "" if status is _SUCCESS or status not in HOSTS_OWN else result.output,
+            tool,
+            self._clock(),
+            duration_s,
+            (call.arguments, result.output) if self._keep else None,
+            # At once, as ids of calls are not unique.
+            self._watched.of(call.id, context.request_id) if self._watched.lines else "",
         )
-        self._fresh.append(note)
-        if len(self._fresh) >= MAX_FRESH:
+        fresh = self._fresh
+        fresh.append(note)
+        if len(fresh) >= MAX_FRESH:
             self.sort_notes()
         if self._flushing is None:
             after_s = FLUSH_S + FLUSH_S_EACH * len(self._viewers) if self._viewers else REMEMBER_S
@@ -213,18 +221,21 @@ class CallFeed:
         """Count the notes that are fresh in the hour, and put each in the queue of its tenant."""
         fresh, self._fresh = self._fresh, []
         hour, number, queues = self._hour, self._last_id, self._noted
-        for note in fresh:
-            tenant, status, tool = note.principal.tenant, note.status, note.tool
+        for name, call_id, context, approval, status, reason, tool, ended_at, duration_s, texts, would in fresh:
+            shown = _shown_fields(context)
+            tenant = shown[0].tenant
             noted = queues.get(tenant)
             if noted is None:
                 noted = queues[tenant] = NotesOfTenant(self._keep)
             noted.answered += 1
             if hour is not None:
                 ref = None if tool is None else tool.ref
-                called = (tenant, "", "", "") if ref is None else (tenant, ref.kind, ref.source, note.name)
+                called = (tenant, "", "", "") if ref is None else (tenant, ref.kind, ref.source, name)
                 # A question is no failure.
-                failed = status is not _SUCCESS and not (note.approval and status is _DENIED)
-                hour.count(called, note.duration_s, failed=failed, at=note.ended_at)
+                failed = status is not _SUCCESS and not (approval and status is _DENIED)
+                hour.count(called, duration_s, failed=failed, at=ended_at)
+            fields = (name, call_id, *shown, approval, status, reason, tool, ended_at, duration_s, texts, would)
+            note = quick_note(Note, fields)
             number += 1
             queue = noted.others if status is _SUCCESS else noted.failed
             if len(queue) < (queue.maxlen or 0):
@@ -409,9 +420,7 @@ class CallLines(logging.Handler):
     It is None for a record that is about no call.
     """
 
-    def __init__(
-        self, logger: str, read: Callable[[logging.LogRecord], tuple[str, str, str] | None], most: int
-    ) -> None:
+    def __init__(self, logger: str, read: ReadLine, most: int) -> None:
         super().__init__()
         self._logger = logging.getLogger(logger)
         self._read = read
@@ -432,8 +441,7 @@ class CallLines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Remember what is said of a call."""
-        found = self._read(record)
-        if found is not None:
+        if (found := self._read(record)) is not None:
             self.lines[found[:2]] = found[2]
             if len(self.lines) > self._most:
                 self.lines.popitem(last=False)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2s
 from typing import NamedTuple, cast
 
-from toolplug import Principal, ToolDefinition, ToolStatus
+from toolplug import CallContext, Principal, ToolDefinition, ToolStatus
 
 ADMIN = "admin"
 OPERATOR = "operator"
@@ -47,7 +47,23 @@ class Note(NamedTuple):
 
 
 quick_note: Callable[[type[Note], tuple[object, ...]], Note] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-"""Makes a note of all its fields in less than half the time (0.2 for 0.5 µs): every call makes one."""
+"""Makes a note of all its fields in less than half the time (0.2 for 0.5 µs): every call has one."""
+
+FreshNote = tuple[
+    str,
+    str,
+    CallContext,
+    str,
+    ToolStatus,
+    str,
+    ToolDefinition | None,
+    float,
+    float,
+    tuple[Mapping[str, object] | str | bytes, str] | None,
+    str,
+]
+"""The fields of a `Note`, of which its context has six. Every call makes this and no `Note`, which takes 0.5 µs longer,
+and several times that where the processor has forgotten this code since the last request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,7 @@ class LangChainTools(ForeignTools):
         found = await site.in_thread(_find_tools, self.config.tool, self.config.arguments, site.config_dir)
         self.offer(found)
 
-    async def execute(self, call: ToolCall, context: CallContext) -> ToolResult:
+    async def execute(self, call: ToolCall, context: CallContext) -> ToolResult | str:
         """Call the tool. Raises `ToolError` with the text of a `ToolException` and of arguments that it refuses."""
         tool: BaseTool = self.source_of(call.name)
         # A whole call and not its arguments alone: with it the answer says whether it is an error.
@@ -124,7 +124,7 @@ def _foreign(tool: BaseTool) -> ForeignTool:
     return ForeignTool(name=tool.name, description=tool.description, parameters=parameters, source=tool)
 
 
-def _make_result(message: ToolMessage) -> ToolResult:
+def _make_result(message: ToolMessage) -> ToolResult | str:
     content: Any = message.content
     if isinstance(content, str):
         text, parts = content, ()
@@ -134,7 +134,8 @@ def _make_result(message: ToolMessage) -> ToolResult:
         parts = tuple(block for block in blocks if block["type"] != "text")
     if message.status == "error":
         raise ToolError(text)
-    return ToolResult(output=text, parts=parts)
+    # A text alone is what a host takes fastest: the parts of a result are checked one by one.
+    return ToolResult(output=text, parts=parts) if parts else text
 
 
 def _block(block: Any) -> dict[str, object]:

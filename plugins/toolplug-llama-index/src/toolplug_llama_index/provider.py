@@ -38,6 +38,7 @@ class LlamaIndexTools(ForeignTools):
 
     config: Config
     _site: ProviderContext
+    _async: frozenset[str] = frozenset()
 
     async def start(self, site: ProviderContext) -> None:
         """Import and make the tools. Raises `InvalidDefinition` with the cause and the fix if that fails."""
@@ -47,13 +48,15 @@ class LlamaIndexTools(ForeignTools):
             if _needs_context(tool):
                 self.log.warning("left out the tool %r: it needs the Context of a workflow", tool.metadata.name)
         self.offer([_foreign(tool) for tool in found if not _needs_context(tool)])
+        names = [definition.name for definition in self.tools()]
+        self._async = frozenset(name for name in names if _is_async(self.source_of(name)))
 
-    async def execute(self, call: ToolCall, context: CallContext) -> ToolResult:
+    async def execute(self, call: ToolCall, context: CallContext) -> ToolResult | str:
         """Call the tool as an agent does: the text of what it raises is that of a `ToolError`."""
         tool: BaseTool = self.source_of(call.name)
         arguments: Any = call.arguments
         try:
-            if _is_async(tool):
+            if call.name in self._async:
                 output: ToolOutput = await cast("Any", tool).acall(**arguments)
             else:
                 # Not `acall`: it would take one of the few threads of the event loop, which belong to all.
@@ -63,7 +66,9 @@ class LlamaIndexTools(ForeignTools):
             raise ToolError(str(error) or type(error).__name__) from error
         if output.is_error:
             raise ToolError(output.content)
-        return ToolResult(output=output.content, parts=tuple(_images(output)))
+        images, text = tuple(_images(output)), output.content
+        # A text alone is what a host takes fastest: the parts of a result are checked one by one.
+        return ToolResult(output=text, parts=images) if images else text
 
 
 def _is_async(tool: BaseTool) -> bool:

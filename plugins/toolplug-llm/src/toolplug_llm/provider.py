@@ -69,7 +69,7 @@ class LlmPlugin(ForeignTools):
         for boxes in (*self._boxes.values(), *([self._spare] if self._spare is not None else [])):
             boxes.close()
 
-    async def execute(self, call: ToolCall, context: CallContext) -> ToolResult:
+    async def execute(self, call: ToolCall, context: CallContext) -> ToolResult | str:
         """Call the function as `llm` does: what it raises is the text of a `ToolError`, other values are JSON."""
         arguments: Any = call.arguments
         function: Any
@@ -299,14 +299,15 @@ def _foreign(tool: Any) -> ForeignTool:
     return ForeignTool(name=tool.name, description=description, parameters=parameters, source=tool)
 
 
-def _make_result(value: Any) -> ToolResult:
+def _make_result(value: Any) -> ToolResult | str:
     """Return the result that a model gets from `llm`: text, or JSON in which what has no JSON is its `repr`."""
     attachments: list[llm.Attachment] = []
     if isinstance(value, llm.ToolOutput):
         output: Any = value
         value, attachments = output.output, output.attachments
     text = value if isinstance(value, str) else json.dumps(value, default=repr)
-    return ToolResult(output=text, parts=tuple(_part(each) for each in attachments))
+    # A text alone is what a host takes fastest: the parts of a result are checked one by one.
+    return ToolResult(output=text, parts=tuple(_part(each) for each in attachments)) if attachments else text
 
 
 def _part(attachment: llm.Attachment) -> Mapping[str, object]:

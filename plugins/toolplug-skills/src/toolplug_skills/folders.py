@@ -13,9 +13,6 @@ from pathlib import Path
 
 MAX_DEPTH = 8
 """Folders in the path of a file of a skill; the specification advises one."""
-MAX_LISTED = 200
-"""Files of one skill that are listed; others are read by those who know their path."""
-
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 # A pipe would keep the opener waiting for its other end.
@@ -53,9 +50,22 @@ def folder_below(folder: int, name: str) -> Generator[int]:
 
 def read_below(folder: int, path: str, most: int) -> bytes:
     """Return the bytes of a file below an open folder. Raises `FileRefused` for whatever is not a file there."""
+    with opened_file(folder, path) as file, os.fdopen(file, "rb", closefd=False) as opened:
+        data = opened.read(most + 1)
+    if len(data) > most:
+        raise FileRefused(f"{path!r} is over {most // 1024} KiB")
+    return data
+
+
+@contextmanager
+def opened_file(folder: int, path: str) -> Generator[int]:
+    """Open a file below an open folder and give its descriptor. Raises `FileRefused` for whatever is no file there.
+
+    Hidden files are none of a skill: a folder may have those of an editor, or of git.
+    """
     parts = path.split("/")
-    if any(part in ("", ".", "..") or "\0" in part for part in parts) or len(parts) > MAX_DEPTH:
-        raise FileRefused(f"{path!r} is no path of a file below the skill; write it as it is listed, such as a/b.md")
+    if any(part.startswith(".") or part == "" or "\0" in part for part in parts) or len(parts) > MAX_DEPTH:
+        raise FileRefused(f"{path!r} is no path of a file of the skill; write it as it is listed, such as a/b.md")
     current = os.dup(folder)
     try:
         for part in parts[:-1]:
@@ -63,7 +73,8 @@ def read_below(folder: int, path: str, most: int) -> bytes:
             os.close(current)
             current = below
         file = os.open(parts[-1], _FILE, dir_fd=current)
-    except OSError as error:
+    # A name that no file can have is a `ValueError`.
+    except (OSError, ValueError) as error:
         # One answer for what is not there and for a link to elsewhere.
         raise FileRefused(f"there is no file {path!r}") from error
     finally:
@@ -71,36 +82,38 @@ def read_below(folder: int, path: str, most: int) -> bytes:
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise FileRefused(f"there is no file {path!r}")
-        with os.fdopen(file, "rb", closefd=False) as opened:
-            data = opened.read(most + 1)
+        yield file
     finally:
         os.close(file)
-    if len(data) > most:
-        raise FileRefused(f"{path!r} is over {most // 1024} KiB")
-    return data
 
 
-def list_files(folder: int) -> list[str]:
-    """Return the paths of the files below an open folder, without links and hidden ones, at most `MAX_LISTED`."""
+def list_files(folder: int, most: int) -> list[str]:
+    """Return the paths of the files below an open folder, without links and hidden ones, at most so many."""
     found: list[str] = []
-    _collect(folder, "", MAX_DEPTH, found)
+    _collect(folder, "", MAX_DEPTH, found, most)
     return found
 
 
-def _collect(folder: int, before: str, depth: int, found: list[str]) -> None:
+def _collect(folder: int, before: str, depth: int, found: list[str], most: int) -> None:
     with os.scandir(folder) as entries:
-        listed = sorted(((entry.name, entry) for entry in entries if not entry.name.startswith(".")), key=_name)
+        listed = sorted(((entry.name, entry) for entry in entries if _is_served(entry.name)), key=_name)
     for name, entry in listed:
-        if len(found) >= MAX_LISTED:
+        if len(found) >= most:
             return
         if entry.is_file(follow_symlinks=False):
             found.append(before + name)
         elif entry.is_dir(follow_symlinks=False) and depth > 1:
             try:
                 with folder_below(folder, name) as below:
-                    _collect(below, f"{before}{name}/", depth - 1, found)
+                    _collect(below, f"{before}{name}/", depth - 1, found, most)
             except OSError:  # it went, or may not be read: then it has no files for us
                 continue
+
+
+def _is_served(name: str) -> bool:
+    """Return whether a file of this name can be one of a skill. A name that is no text has no URI."""
+    # What the system could not decode is in surrogates.
+    return not name.startswith(".") and not any("\ud800" <= character <= "\udfff" for character in name)
 
 
 def _name(listed: tuple[str, object]) -> str:

@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, NamedTuple
+from urllib.parse import quote
 
 from pydantic import BaseModel, Field
 
-from toolplug import CallContext, FunctionProvider, ProviderContext, Resource, ToolDefinition, ToolError, tool
+from toolplug import (
+    CallContext,
+    FunctionProvider,
+    McpExtension,
+    ProviderContext,
+    Resource,
+    ToolDefinition,
+    ToolError,
+    tool,
+)
 from toolplug.errors import InvalidDefinition
+from toolplug.host.callable_tools import CallableTools
 from toolplug.search.index import make_indexes
 from toolplug.search.ranking import search
+from toolplug_skills.extension import SkillsExtension
 from toolplug_skills.folders import FileRefused, folder_below, is_supported, list_files, opened_folder, read_below
-from toolplug_skills.skill_file import NotASkill, SkillFile, parse_skill
+from toolplug_skills.lacking import find_lacking
+from toolplug_skills.manifest import SkillEntry, TooLarge, describe_skill, uri_of
+from toolplug_skills.skill_file import HEAD_FILE, NotASkill, SkillFile, parse_skill
 
-HEAD_FILE = "SKILL.md"
 MAX_SKILLS = 10_000
 """Of all folders of an entry."""
 MAX_SHOWN = 50
@@ -27,6 +40,8 @@ MAX_SHOWN = 50
 MAX_LINE = 90
 """Characters of such a line: 50 of them and the rest of the tools are below 1,500 tokens of four bytes."""
 MAX_FOUND = 10
+MAX_LISTED = 200
+"""Files that `load_skill` lists; others are read by those who know their path."""
 MAX_FILE_BYTES = 256 * 1024
 """Of a file that is read: what a model can use of it at once is less."""
 
@@ -61,6 +76,7 @@ class Skills(FunctionProvider):
     _site: ProviderContext
     _skills: Mapping[str, Skill] = {}
     _problems: Sequence[str] = ()
+    _extensions: Sequence[McpExtension] = ()
 
     async def start(self, site: ProviderContext) -> None:
         """Read the heads of all skills; one that does not parse is left out with an error in the log."""
@@ -70,12 +86,21 @@ class Skills(FunctionProvider):
         self._skills, self._problems = await site.in_thread(_find_skills, self.config.folders, site.config_dir)
         for text in self._problems:
             self.log.error("%s", text)
+        self._extensions = (SkillsExtension([_EntryShelf(site, self._skills)]),)
         described = [ToolDefinition(name=skill.name, description=skill.description) for skill in self._skills.values()]
         self._indexes = await site.in_thread(make_indexes, described)
 
+    def mcp_extensions(self) -> Sequence[McpExtension]:
+        """Return the extension by which clients list skills."""
+        return self._extensions
+
     async def diagnose(self) -> Sequence[str]:
-        """Return what is wrong with files and folders of skills, a text each, with its place."""
-        return self._problems
+        """Return what is wrong with skills, a text each with its place, and which of their tools callers lack."""
+        too_large = await self._site.in_thread(_find_too_large, self._skills.values())
+        callers: Mapping[str, Mapping[str, bool]] = {}
+        with suppress(LookupError):  # in a registry without a host
+            callers = self._site.service(CallableTools).by_caller()
+        return [*self._problems, *too_large, *find_lacking(self._skills.values(), callers)]
 
     def tools(self) -> Sequence[ToolDefinition]:
         """Return the tools; the description of `load_skill` has the first skills, a line each."""
@@ -121,9 +146,10 @@ class Skills(FunctionProvider):
 
     def resources(self) -> Sequence[Resource]:
         """Return the `SKILL.md` of the first skills as resources, and a template for every file of every skill."""
+        base = _base_of(self._site.key)
         heads = [
             Resource(
-                uri=f"skill://{skill.name}/{HEAD_FILE}",
+                uri=uri_of(f"{base}/{skill.name}", HEAD_FILE),
                 name=skill.name,
                 description=skill.description,
                 mime_type="text/markdown",
@@ -131,8 +157,12 @@ class Skills(FunctionProvider):
             )
             for skill in [*self._skills.values()][:MAX_SHOWN]
         ]
+        # One template for all: 10,000 of them would be matched with each URI that is read.
         every = Resource(
-            uri="skill://{name}/{+path}", name="skill-file", description="A file of a skill.", read=self._read_resource
+            uri=_template_of(self._site.key),
+            name="skill-file",
+            description="A file of a skill.",
+            read=self._read_resource,
         )
         return [*heads, every]
 
@@ -151,6 +181,33 @@ class Skills(FunctionProvider):
         if skill is None:
             raise ToolError(f"there is no skill {name[:80]!r}; search_skills finds the names of those that there are")
         return skill
+
+
+class _EntryShelf:
+    """The skills of one entry for clients of MCP. Implements `toolplug_skills.extension.Shelf`."""
+
+    def __init__(self, site: ProviderContext, skills: Mapping[str, Skill]) -> None:
+        self._site = site
+        self._skills = skills
+        self.key: str = site.key
+        self.template: str = _template_of(site.key)
+        self.uris: Mapping[str, str] = {uri_of(self._folder_of(name), HEAD_FILE): name for name in skills}
+
+    async def describe(self, name: str) -> SkillEntry | None:
+        """Return the entry of a skill; None if it is gone, does not parse any longer, or is too large."""
+        return await self._site.in_thread(_describe, self._skills[name], self._folder_of(name))
+
+    def _folder_of(self, name: str) -> str:
+        return f"{_base_of(self.key)}/{name}"
+
+
+def _base_of(key: str) -> str:
+    """Return the URI below which the skills of an entry are: two entries may have skills of one name."""
+    return f"skill://{quote(key, safe='')}"
+
+
+def _template_of(key: str) -> str:
+    return _base_of(key) + "/{name}/{+path}"
 
 
 def _find_skills(folders: Sequence[str], base: Path) -> tuple[dict[str, Skill], list[str]]:
@@ -221,9 +278,29 @@ def _load(skill: Skill) -> tuple[SkillFile, list[str]]:
         folder = _open(stack, skill)
         try:
             data = read_below(folder, HEAD_FILE, MAX_FILE_BYTES)
-            return parse_skill(data, skill.name, f"{skill.name}/{HEAD_FILE}"), list_files(folder)
+            return parse_skill(data, skill.name, f"{skill.name}/{HEAD_FILE}"), list_files(folder, MAX_LISTED)
         except (FileRefused, NotASkill) as error:
             raise ToolError(str(error)) from None
+
+
+def _describe(skill: Skill, base: str) -> SkillEntry | None:
+    with ExitStack() as stack:
+        try:
+            return describe_skill(_open(stack, skill), skill.name, base)
+        except (FileRefused, NotASkill, TooLarge, ToolError):
+            return None
+
+
+def _find_too_large(skills: Iterable[Skill]) -> list[str]:
+    """Return a text for each skill that hosts of MCP need not take, and `skills/list` leaves out."""
+    found: list[str] = []
+    for skill in skills:
+        with ExitStack() as stack, suppress(FileRefused, NotASkill, ToolError):
+            try:
+                describe_skill(_open(stack, skill), skill.name, "")
+            except TooLarge as error:
+                found.append(f"{skill.root / skill.folder}: {error}, so that skills/list leaves it out; split it")
+    return found
 
 
 def _read(skill: Skill, path: str) -> bytes:

@@ -12,6 +12,7 @@ from toolplug.config.document import Document, parse_document
 from toolplug.config.yaml_tree import Value
 from toolplug.errors import ConfigError
 
+HEAD_FILE = "SKILL.md"
 MAX_NAME = 64
 MAX_DESCRIPTION = 1024
 """Characters, by the specification."""
@@ -24,12 +25,13 @@ _NOT_PLAIN = "\"'|>[{&*!#"
 
 
 class SkillFile(NamedTuple):
-    """What a `SKILL.md` says. `tools` are those that it names, as they stand there; `text` is what follows the head."""
+    """What a `SKILL.md` says: `head` is all of its head, `text` what follows it; `tools` are named in the head."""
 
     name: str
     description: str
     tools: tuple[str, ...]
     text: str
+    head: Mapping[str, Value]
 
 
 class NotASkill(Exception):
@@ -66,9 +68,8 @@ def parse_skill(data: bytes, folder: str, shown: str) -> SkillFile:
     if len(description) > MAX_DESCRIPTION:
         said = f"the description has {len(description)} characters; {MAX_DESCRIPTION} are allowed"
         raise NotASkill(_at(document, "description", shown, said))
-    return SkillFile(
-        name, cleaned_description(" ".join(description.split())), _tools(head), rest[end.end() :].lstrip("\r\n")
-    )
+    described = cleaned_description(" ".join(description.split()))
+    return SkillFile(name, described, _tools(head), rest[end.end() :].lstrip("\r\n"), head)
 
 
 def _head(head: str, shown: str) -> Document:

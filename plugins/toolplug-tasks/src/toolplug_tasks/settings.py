@@ -6,8 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from toolplug.config.file_mapping import FileMapping
-from toolplug.config.units import Duration
+from toolplug.config.units import Duration, FileMapping
 
 
 class TaskSettings(FileMapping):

@@ -16,8 +16,7 @@ from pydantic_core import PydanticCustomError
 
 from toolplug.catalog.plan import ArtifactKeeper, Limiter, Plan, Retry, Setting
 from toolplug.catalog.text import pluralize
-from toolplug.config.file_mapping import FileMapping
-from toolplug.config.units import Duration, RateLimit, Size, format_duration, format_rate, format_size
+from toolplug.config.units import Duration, FileMapping, RateLimit, Size, format_duration, format_rate, format_size
 from toolplug.execution.accounting import CallAccounting, LevelKey, what_of
 from toolplug.execution.limits.limiters import Uncounted
 

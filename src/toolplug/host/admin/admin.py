@@ -184,7 +184,7 @@ class HostAdmin:
         off = overrides.keys() - on
         plugins.specify(hooks_of_plugins(configuration.providers))
         async with parts.running.opening(configuration, off):
-            await parts.registry.apply(wanted)
+            await parts.registry.apply(wanted, configuration.plugin_paths(off))
             parts.current.configuration = configuration
             await parts.running.configure(configuration, off)
         parts.toolsets.plugins_changed()
@@ -219,7 +219,7 @@ class HostAdmin:
         parts.registry.plugins.specify(hooks_of_plugins(configuration.providers))
         # Opened first: a part that cannot be opened refuses the reload before anything has changed.
         async with parts.running.opening(configuration):
-            await parts.registry.apply(wanted_providers(configuration, {}))
+            await parts.registry.apply(wanted_providers(configuration, {}), configuration.plugin_paths())
             self._overrides, self._as_read = MappingProxyType({}), configuration
             await parts.configure(configuration)
         self._applied(configuration)

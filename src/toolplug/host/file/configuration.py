@@ -16,13 +16,12 @@ import yaml
 from pydantic import ValidationError
 
 from toolplug.catalog.call import HOST_SCOPES
-from toolplug.config.composer import MAX_PROBLEMS
 from toolplug.config.document import Document, parse_document, read_document
 from toolplug.config.environment import expanded_keys
 from toolplug.config.nearest import name_hint
 from toolplug.config.problems import problems_of, without_faults
 from toolplug.config.secrets import read_secret_files
-from toolplug.config.yaml_tree import KeyPath, Value
+from toolplug.config.yaml_tree import MAX_PROBLEMS, KeyPath, Value
 from toolplug.crashes import outline_error
 from toolplug.errors import ConfigError, Problem, StoreMisused
 from toolplug.host.file.part_sections import (
@@ -30,8 +29,10 @@ from toolplug.host.file.part_sections import (
     foreign_sections,
     part_problems,
     parts_of_plugins,
+    plugin_paths,
     settings_model,
     with_defaults,
+    with_free_routes,
     with_named_plugins,
 )
 from toolplug.host.file.plugin_hooks import check_plugin_hooks
@@ -121,6 +122,10 @@ class Configuration:
         """The folder for relative paths: that of the file; for a mapping the working directory."""
         return self.store.folder
 
+    def plugin_paths(self, off: Collection[str] = ()) -> dict[str, str]:
+        """Return the paths of the parts of plugins, as `part_sections.plugin_paths`."""
+        return plugin_paths(self.parts, off)
+
     @property
     def facts(self) -> Mapping[str, SectionFacts]:
         """What the section of each part means to the host, by the name of the part."""
@@ -199,9 +204,15 @@ def read_beside_host(source: Source, environ: Mapping[str, str], installed: Inst
 
 
 def _refusal(problems: Sequence[Problem], *, alone: bool) -> ConfigError:
-    """Return the error with at most `MAX_PROBLEMS` problems, in file order; for a Python file `alone` without lines."""
+    """Return the error with at most `MAX_PROBLEMS` problems, in file order.
+
+    A Python file that is served `alone` has no entry: its problems have no place in one, and name the file once.
+    """
     if alone:
-        problems = [replace(problem, line=0, column=0, path="") for problem in problems]
+        problems = [
+            replace(each, line=0, column=0, path="", message=each.message.removeprefix(f"{_type_of_code(each.file)}: "))
+            for each in problems
+        ]
     return ConfigError(sorted(problems, key=lambda item: (item.line, item.column))[:MAX_PROBLEMS])
 
 
@@ -303,12 +314,15 @@ def document_of(source: Source, problems: list[Problem] | None = None) -> Docume
     return parse_document(text.encode(), file=MAPPING_FILE)
 
 
+def _type_of_code(path: str) -> str:
+    return f"./{Path(path).name}"
+
+
 def _document_of_code(path: str) -> Document:
     """Return the configuration that a Python file alone stands for: one provider, with the name of the file."""
-    name = Path(path).name
     key = re.sub(r"[^a-z0-9]+", "_", Path(path).stem.lower()).strip("_") or "file"
     # JSON is YAML: the name of a file may have quotes and colons.
-    text = f"providers: {{{key}: {{type: {json.dumps(f'./{name}')}, enabled: true}}}}"
+    text = f"providers: {{{key}: {{type: {json.dumps(_type_of_code(path))}, enabled: true}}}}"
     return parse_document(text.encode(), file=path)
 
 
@@ -346,7 +360,8 @@ def _sections(
     failed = {problem.path for problem in found if problem.code != _UNKNOWN and problem.path in foreign}
     problems += [problem for problem in found if not (problem.code == _UNKNOWN and problem.path in failed)]
     problems += part_problems(document, settings, parts)
-    return _Sections(settings, keys, [_without_section(part, settings) for part in parts], providers)
+    parts = [_without_section(part, settings) for part in parts]
+    return _Sections(settings, keys, parts, with_free_routes(providers, parts, problems))
 
 
 def _settings_of_plugins(

@@ -1,14 +1,21 @@
-"""Which package to install for an unknown provider type, and which installed ones have no entry."""
+"""Packages of providers: what to install for an unknown type, what has no entry, and those of another interpreter."""
 
 from __future__ import annotations
 
+import os
 import tomllib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from importlib import import_module
+from importlib.metadata import EntryPoint
 from importlib.resources import files
 
+from toolplug.config.document import Document, Section
+from toolplug.config.environment import expanded_keys
 from toolplug.config.nearest import name_hint, nearest
-from toolplug.providers.entry import ProviderRecord, ProviderState
-from toolplug.providers.entry_points import Installed, InstalledProvider
+from toolplug.config.yaml_tree import KeyPath, MappingNode
+from toolplug.providers.entry import ProviderEntry, ProviderRecord, ProviderState
+from toolplug.providers.entry_points import GROUP, Installed, InstalledProvider
+from toolplug.providers.entry_settings import mapping_of
 
 
 def known_package(type_name: str, table: str, known: Collection[str]) -> str:
@@ -44,3 +51,60 @@ def _record(found: InstalledProvider) -> ProviderRecord:
         distribution=found.distribution,
         version=found.version,
     )
+
+
+_ENVIRONMENTS = "toolplug.apart.environments.interpreter"
+"""Finds packages in environments of their own; imported for those who have one."""
+
+
+def host_keys(document: Document, path: KeyPath, names: Iterable[str], environ: Mapping[str, str]) -> Section:
+    """Return those of some keys that the entry at a path has."""
+    node = document.node(path)
+    there = node.entries if isinstance(node, MappingNode) else ()
+    return expanded_keys(document, path, [name for name in names if name in there], environ)
+
+
+def run_of(document: Document, path: KeyPath, environ: Mapping[str, str]) -> Mapping[str, object]:
+    """Return `run` of the entry at a path, empty if it has none that is a mapping; it is checked with the entry."""
+    return mapping_of(mapping_of(host_keys(document, path, ["run"], environ).value).get("run"))
+
+
+def own_python(document: Document, path: KeyPath, environ: Mapping[str, str]) -> str:
+    """Return the interpreter that the entry at a path names, as the file has it; empty if none."""
+    python = run_of(document, path, environ).get("python")
+    return python if isinstance(python, str) else ""
+
+
+def python_path(document: Document, python: str) -> str:
+    """Return the path of an interpreter that the file names; empty for none.
+
+    Links stay: that of an environment leads to the interpreter that it was made with.
+    """
+    return os.path.abspath(document.folder / python) if python else ""
+
+
+def types_elsewhere(document: Document, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the interpreter of each type that an entry looks up in an environment of its own."""
+    found: dict[str, str] = {}
+    for key in document.keys(("providers",)):
+        path = ("providers", key)
+        if python := own_python(document, path, environ):
+            named = mapping_of(host_keys(document, path, ["type"], environ).value).get("type")
+            found[named if isinstance(named, str) else key] = python_path(document, python)
+    return found
+
+
+def installed_elsewhere(type_name: str) -> InstalledProvider:
+    """Return a type of another interpreter, which is looked up when its entry is read."""
+    point = EntryPoint(name=type_name, value=type_name, group=GROUP)
+    return InstalledProvider(type=type_name, entry_point=point, distribution="", version="")
+
+
+def is_elsewhere(found: InstalledProvider) -> bool:
+    """Return whether a type is one of another interpreter that is not looked up yet."""
+    return found.file is None and not found.distribution
+
+
+def find_there(entry: ProviderEntry, type_name: str) -> InstalledProvider:
+    """Return the type as the interpreter of an entry has it. Raises `ProviderError`."""
+    return import_module(_ENVIRONMENTS).find_provider(entry.python, type_name, entry.key)

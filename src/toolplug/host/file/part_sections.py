@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 from importlib import import_module
@@ -157,6 +157,25 @@ def part_problems(document: Document, settings: HostSettings, parts: Iterable[Ho
             yield document.problem((part.name,), code="part_check", message=text)
 
 
+def with_free_routes(
+    entries: ProviderEntries, parts: Iterable[HostPart[Any]], problems: list[Problem]
+) -> ProviderEntries:
+    """Return the entries without those that declare a route or mount which is taken, as `route_problems`."""
+    declared = (DeclaredRoutes(entry, loaded.routes) for entry, loaded in entries.loaded.values())
+    problems += (taken := route_problems(declared, plugin_paths(parts)))
+    without = {problem.path.split(".")[1] for problem in taken}  # the path is `providers.KEY` and more
+    return replace(entries, wanted={key: each for key, each in entries.wanted.items() if key not in without})
+
+
+def plugin_paths(parts: Iterable[HostPart[Any]], off: Collection[str] = ()) -> dict[str, str]:
+    """Return the paths that no route of a provider can have, each with its owner: those of the parts of plugins.
+
+    `off`: the keys of those that are switched off.
+    """
+    owned = [(part, part.entry) for part in parts if part.entry is not None and part.entry.key not in off]
+    return {path: f"the part of {entry.owner}" for part, entry in owned for path in part.paths}
+
+
 def plugin_parts(kind: ProviderType, taken: TakenByParts | None = None) -> list[HostPart[Any]]:
     """Return the parts of one plugin, all valid. `taken`: what other parts have. Raises `ProviderError`."""
     taken, found = TakenByParts(built_in()) if taken is None else taken, kind.installed
@@ -178,8 +197,6 @@ def plugin_parts(kind: ProviderType, taken: TakenByParts | None = None) -> list[
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _SCOPE = re.compile(r"[a-z][a-z0-9_.-]*(:[a-z0-9_.-]+)+")
 _PATH = re.compile(r"(/[a-z0-9_-]+){1,2}")
-_OF_PARTS = frozenset({"/v1/tasks"})
-"""Reserved for the part of a plugin: no provider's route is there."""
 _SEGMENTS = "one or two segments of a-z 0-9 _ -, as /v1/notes"
 
 
@@ -261,7 +278,7 @@ class TakenByParts:
         for path in part.paths:
             if not _PATH.fullmatch(path):
                 raise InvalidDefinition(f"gives the path {path!r}; give {_SEGMENTS}")
-            if (is_reserved(path) and path not in _OF_PARTS) or path in self._paths:
+            if is_reserved(path) or path in self._paths:
                 raise InvalidDefinition(f"gives the path {path!r}, which is one of {self._paths.get(path, 'the host')}")
         for path in part.shared:
             if path not in part.paths:

@@ -13,19 +13,25 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from toolplug.config.composer import MAX_PROBLEMS
 from toolplug.config.document import Document, Section, read_document, section_keys
 from toolplug.config.environment import expand, expanded_keys
 from toolplug.config.model_shape import Shapes, shapes_of
 from toolplug.config.nearest import name_hint
 from toolplug.config.problems import NOTHING, problems_of, validate_section, without_faults
 from toolplug.config.run_settings import names_engine
-from toolplug.config.yaml_tree import KeyPath, MappingNode, ScalarNode, Value, shown_path
+from toolplug.config.yaml_tree import MAX_PROBLEMS, KeyPath, MappingNode, ScalarNode, Value, shown_path
 from toolplug.crashes import outline_error
 from toolplug.errors import ConfigError, NoSuchProvider, Problem, ProviderError
 from toolplug.execution.limits.resolved_limits import DEFAULT_ORIGIN
-from toolplug.host.file.own_python import find_there, installed_elsewhere, is_elsewhere, own_python, python_path, run_of
-from toolplug.host.file.packages import known_package
+from toolplug.host.file.packages import (
+    find_there,
+    installed_elsewhere,
+    is_elsewhere,
+    known_package,
+    own_python,
+    python_path,
+    run_of,
+)
 from toolplug.host.file.settings import (
     MCP,
     PROVIDER,
@@ -49,7 +55,6 @@ from toolplug.providers.entry_points import Installed, InstalledProvider, find_i
 from toolplug.providers.entry_settings import configure_entry, mapping_of, mask
 from toolplug.providers.loading import ProviderType, load, names_file, provider_file
 from toolplug.providers.planning import unknown_tools
-from toolplug.providers.routes import DeclaredRoutes, route_problems
 
 SECTION = "providers"
 
@@ -142,10 +147,6 @@ class ProviderEntries:
             except ConfigError as error:
                 problems.extend(error.problems)
         wanted |= reader._read_linked(keys, problems)
-        for problem in route_problems(DeclaredRoutes(entry, kind.routes) for entry, kind in loaded.values()):
-            problems.append(problem)
-            # Its path is `providers.KEY` and more.
-            wanted.pop(problem.path.split(".")[1], None)
         problems += reader._used_twice()
         for key in coded.keys() & types.keys():
             message = f"the host's own code gives a provider of the key {key!r}, too"
@@ -382,7 +383,7 @@ class ProviderEntries:
                 entry = self._entry(section, found, rules)
             if self.installed.check is not None:
                 self.installed.check.check_package(entry, found)
-            loaded = load(found) if not rules.run.apart else self._load_apart(entry, found, own, problems)
+            loaded = load(found) if not entry.run.apart else self._load_apart(entry, found, own, problems)
         except ProviderError as error:
             if rules.required:
                 problems.append(entry.failure(error))
@@ -422,7 +423,7 @@ class ProviderEntries:
             limits=rules.limits,
             host_limits=self.settings.limits,
             tools=rules.tools,
-            run=rules.run,
+            run=rules.run.or_default(apart=isinstance(found, InstalledProvider) and found.apart),
             python=python_path(self.document, rules.run.python or ""),
             user_auth=rules.user_auth,
             distribution=found.distribution,

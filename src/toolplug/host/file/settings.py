@@ -14,9 +14,8 @@ from pydantic_core import PydanticCustomError
 
 from toolplug.catalog.definition import Offer
 from toolplug.catalog.text import MAX_IDENTITY, is_identity
-from toolplug.config.file_mapping import FileMapping
 from toolplug.config.run_settings import IN_PROCESS, RunSettings
-from toolplug.config.units import Duration, Size, shape_error
+from toolplug.config.units import Duration, FileMapping, Size, shape_error
 from toolplug.errors import StoreMisused
 from toolplug.execution.accounting import DEFAULT_NAMESPACE
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, Limits

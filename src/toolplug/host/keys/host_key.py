@@ -27,8 +27,7 @@ from typing import Annotated, Protocol, cast
 
 from pydantic import AfterValidator, Discriminator, Field, SecretStr, Tag
 
-from toolplug.config.file_mapping import FileMapping
-from toolplug.config.units import shape_error
+from toolplug.config.units import FileMapping, shape_error
 from toolplug.errors import HostKeyError, StoreConflict, StoreError, Unsealable
 from toolplug.host.keys.private_file import KEY_TEXT, make_private, new_key, read_private, replace_private
 from toolplug.runtime.threads import in_own_thread

@@ -17,6 +17,7 @@ from toolplug.execution.plans import CallServices
 from toolplug.host.admin.reload import wanted_providers
 from toolplug.host.admin.store_identity import hash_key, host_id
 from toolplug.host.artifacts import Artifacts
+from toolplug.host.callable_tools import CallableTools
 from toolplug.host.file.configuration import Configuration, CurrentConfiguration
 from toolplug.host.file.tool_servers import ServerServices, ToolServers, open_servers
 from toolplug.host.keys.decision_key import DecisionKey
@@ -84,11 +85,13 @@ class Parts:
             equipment = EquippedToolsets(services.unknown, always_listed(current))
             saved = SavedToolsets(store, equipment, lambda caller: parts.unchosen(caller), requests)  # noqa: PLW0108  later
             opened: list[RunningParts] = []  # none while providers start
-            own = registry_services(
-                current, store, services, artifacts, offer_services(saved, opened), coded.plugins, key.sealer
+            callable_tools = CallableTools(
+                lambda: current().settings, lambda principal, agent: parts.infos.page(principal, agent, None)
             )
+            offered = offer_services(saved, callable_tools, opened)
+            own = registry_services(current, store, services, artifacts, offered, coded.plugins, key.sealer)
             registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, services=own))
-            await registry.apply(wanted_providers(configuration, {}))
+            await registry.apply(wanted_providers(configuration, {}), configuration.plugin_paths())
             extensions = coded.plugins.mcp_extensions
             needed = ServerServices(store, services, requests, current, coded.servers, serves.servers, extensions)
             servers = await life.enter_async_context(open_servers(configuration.parts, needed))

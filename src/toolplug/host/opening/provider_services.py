@@ -16,6 +16,7 @@ from toolplug.execution.limits.resolved_limits import LimitLevel
 from toolplug.execution.plans import CallServices
 from toolplug.execution.user_auth import ScopeOf, make_scope_of
 from toolplug.host.artifacts import SOURCE, Artifacts, read_result
+from toolplug.host.callable_tools import CallableTools
 from toolplug.host.file.configuration import Configuration, CurrentConfiguration
 from toolplug.host.file.plugin_hooks import hooks_of_plugins
 from toolplug.host.file.user_auth_entries import list_user_auth
@@ -49,11 +50,13 @@ def always_listed(current: Callable[[], Configuration]) -> Stays:
     return stays
 
 
-def offer_services(saved: SavedToolsets, opened: Sequence[RunningParts]) -> Services:
-    """Return the services that providers may ask for by type: `SavedToolsets`, and the parts once they are `opened`."""
+def offer_services(saved: SavedToolsets, tools: CallableTools, opened: Sequence[RunningParts]) -> Services:
+    """Return the services that providers may ask for by type: these two, and once they are `opened` the parts."""
 
     def service(kind: type[S], /) -> S:
-        found = saved if isinstance(saved, kind) else next((parts.find(kind) for parts in opened), None)
+        found = next((each for each in (saved, tools) if isinstance(each, kind)), None)
+        if found is None:
+            found = next((parts.find(kind) for parts in opened), None)
         if found is None:
             raise LookupError(f"this host does not offer {kind.__name__}")
         return found

@@ -10,8 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from toolplug.config.file_mapping import FileMapping
-from toolplug.config.units import Size
+from toolplug.config.units import FileMapping, Size
 from toolplug.errors import QuotaExceeded, StoredBytesExceeded
 
 QuotaName = Literal["sessions", "streams", "servers", "stored_bytes", "calls_per_minute"]

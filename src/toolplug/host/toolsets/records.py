@@ -10,8 +10,8 @@ from collections.abc import Collection
 from typing import Literal, NamedTuple
 
 from toolplug.catalog.definition import Offer
-from toolplug.config.file_mapping import FileMapping
 from toolplug.config.nearest import name_hint
+from toolplug.config.units import FileMapping
 from toolplug.errors import ApiError
 from toolplug.host.file.settings import MCP, PROVIDER, Scope, split_source
 from toolplug.host.file.toolset_entries import AGENT_RULE, is_agent_id

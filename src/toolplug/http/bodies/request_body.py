@@ -25,7 +25,7 @@ from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.catalog.validation.json_size import JsonSize, load_measured, measure
 from toolplug.config.model_shape import Shapes, field_keys, known_keys, models_in, shapes_at, shapes_of
 from toolplug.config.nearest import name_hint
-from toolplug.config.wording import own_text, right_shape
+from toolplug.config.units import own_text, right_shape
 from toolplug.errors import InvalidJson
 from toolplug.http.bodies.body_memory import UnfinishedBody
 from toolplug.http.errors import NOSNIFF, HttpProblem, invalid_request

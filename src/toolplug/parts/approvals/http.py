@@ -67,6 +67,7 @@ class ApprovalAnswer(Answer):
     agent: str | None
     session: Annotated[bool, Field(description="was it made in a session")]
     state: TicketState
+    asked_at: Annotated[str | None, Field(description="null for a call that an older version has asked about")]
     expires_at: str
     decided_by: str | None
     decided_at: str | None
@@ -95,6 +96,7 @@ def _show(ticket: Ticket) -> ApprovalAnswer:
         "agent": ticket.agent,
         "session": ticket.session,
         "state": ticket.state,
+        "asked_at": ticket.asked_at,
         "expires_at": ticket.expires_at,
         "decided_by": ticket.decided_by,
         "decided_at": ticket.decided_at,

@@ -40,6 +40,7 @@ class StoredApproval(TypedDict):
     session: bool
     state: TicketState
     expires_at: float
+    asked_at: NotRequired[float]  # absent in records of 0.1
     decided_by: str | None
     decided_at: NotRequired[float]  # absent until it is decided, and in records of 0.1
     key: str | None
@@ -98,9 +99,9 @@ def parameter_names(plan: Plan) -> list[str] | None:
 
 
 def question_of(
-    plan: Plan, call: ToolCall, context: CallContext, why: str | None, expires_at: float, body: str
+    plan: Plan, call: ToolCall, context: CallContext, why: str | None, now: float, life_s: float, body: str
 ) -> StoredApproval:
-    """Return the record of a call that is asked about now; `body` is its digest."""
+    """Return the record of a call that is asked about now, for so many seconds; `body` is its digest."""
     arguments, principal = decode_arguments(call.arguments), context.principal
     return {
         "tool": call.name,
@@ -111,7 +112,8 @@ def question_of(
         "agent": context.agent,
         "session": context.session is not None,
         "state": "waiting",
-        "expires_at": expires_at,
+        "expires_at": now + life_s,
+        "asked_at": now,
         "decided_by": None,
         "key": None,
         "by_caller": plan.caller_approves,
@@ -157,7 +159,7 @@ def equal_key(kept: StoredApproval) -> str:
 
 def ticket_of(ticket_id: str, kept: StoredApproval) -> Ticket:
     """Return a ticket as people see it."""
-    decided_at, ran = kept.get("decided_at"), kept.get("ran")
+    asked_at, decided_at, ran = kept.get("asked_at"), kept.get("decided_at"), kept.get("ran")
     return Ticket(
         ticket_id,
         kept["tool"],
@@ -175,6 +177,7 @@ def ticket_of(ticket_id: str, kept: StoredApproval) -> Ticket:
         kept.get("asked_because"),
         None if ran is None else kept["arguments"],
         kept.get("grant"),
+        None if asked_at is None else timestamp(asked_at),
     )
 
 

@@ -304,7 +304,7 @@ class Approvals:
 
     async def _new(self, plan: Plan, call: ToolCall, context: CallContext, why: str | None) -> ToolResult:
         body = await self._bodies.make(plan, call, context)
-        kept = question_of(plan, call, context, why, self._store.now() + self.life_s, body)
+        kept = question_of(plan, call, context, why, self._store.now(), self.life_s, body)
         same = equal_key(kept)
         index = await self._store.read(same)
         if index is not None and (asked := await self._still_waiting(kept, index.value)) is not None:

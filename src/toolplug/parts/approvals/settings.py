@@ -6,8 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from toolplug.config.file_mapping import FileMapping
-from toolplug.config.units import Duration
+from toolplug.config.units import Duration, FileMapping
 from toolplug.execution.host_approvals import LIFE_S
 from toolplug.parts.approvals.limits import MAX_LIFE_S
 

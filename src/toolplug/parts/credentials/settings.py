@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, SecretStr
 
-from toolplug.config.file_mapping import FileMapping
+from toolplug.config.units import FileMapping
 
 
 class LoginClient(FileMapping):

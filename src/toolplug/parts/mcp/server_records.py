@@ -11,9 +11,9 @@ from pydantic import BeforeValidator
 
 from toolplug.catalog.definition import Offer
 from toolplug.catalog.text import pluralize
-from toolplug.config.file_mapping import FileMapping
 from toolplug.config.masking import MASK, mask_secrets, without_credentials, without_secrets
 from toolplug.config.nearest import name_hint
+from toolplug.config.units import FileMapping
 from toolplug.errors import ApiError
 from toolplug.execution.plans import Policy, ToolRule
 from toolplug.host.file.configuration import Configuration

@@ -18,10 +18,9 @@ from pydantic_core import PydanticCustomError
 
 from toolplug.config.document import Document, Section, read_document, section_keys
 from toolplug.config.environment import expand
-from toolplug.config.file_mapping import FileMapping
 from toolplug.config.problems import validate_section
 from toolplug.config.secrets import read_secret_files
-from toolplug.config.units import Duration, shape_error
+from toolplug.config.units import Duration, FileMapping, shape_error
 from toolplug.config.yaml_tree import MappingNode
 from toolplug.errors import ConfigError, Problem
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, Limits

@@ -9,8 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
-from toolplug.config.file_mapping import FileMapping
-from toolplug.config.units import Duration, shape_error
+from toolplug.config.units import Duration, FileMapping, shape_error
 from toolplug.parts.responses.limits import HEAL_S, MAX_TURNS, TTL_S
 
 _ENDPOINT = re.compile(r".*?/(chat/completions|completions|responses)/*(?:[?#].*)?", re.DOTALL)

@@ -7,8 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from toolplug.catalog.definition import Offer
-from toolplug.config.file_mapping import FileMapping
-from toolplug.config.units import Duration
+from toolplug.config.units import Duration, FileMapping
 from toolplug.execution.plans import Policy
 from toolplug.parts.sessions.limits import MAX_TOOLS, MAX_TTL_S, MIN_TTL_S, SessionLimits
 

@@ -9,12 +9,13 @@ An extension is offered to, and asked of, peers of 2026-07-28 and later: earlier
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from toolplug import library_types
 from toolplug.catalog.call import EMPTY, Ask, CallContext, Principal, Report, ToolCall
+from toolplug.catalog.offering import Offering
 
 Fields = Mapping[str, object]
 """A JSON object as the protocol has it."""
@@ -30,15 +31,17 @@ class ExtensionRefused(Exception):
 
 
 class ExtensionRequest(NamedTuple):
-    """A request for a method of an extension, of a client that has declared the extension.
+    """A request for a method of an extension, of a client that can have it.
 
     `scope` is that of the credentials that the client brings, empty for none: what is kept for a principal is kept for
-    its scope too, as an application may have one API key for all its users.
+    its scope too, as an application may have one API key for all its users. `offering` returns the prompts and
+    resources that the caller has.
     """
 
     params: Fields
     principal: Principal
     scope: str = ""
+    offering: Callable[[], Offering] = Offering
 
 
 ExtensionMethod = Callable[[ExtensionRequest], Awaitable[Fields]]
@@ -99,6 +102,7 @@ class McpExtension:
     * `since`: the version of the protocol from which on it is offered
     * `capabilities`: what is said of it to clients and servers that can have it
     * `methods`: further methods for clients that have declared it
+    * `for_all_clients`: whether the methods are for clients too that have not declared it
     * `name_params`: by method, the parameter that the header `Mcp-Name` repeats over HTTP
     * `result_types`: what `resultType` says of results that `finish` completes; servers are told of the extension only
       if there are any
@@ -125,8 +129,13 @@ class McpExtension:
     since: str = "2026-07-28"
     capabilities: Fields = EMPTY
     methods: Mapping[str, ExtensionMethod] = MappingProxyType({})
+    for_all_clients: bool = False
     name_params: Mapping[str, str] = MappingProxyType({})
     result_types: frozenset[str] = frozenset()
+
+    def join(self, others: Sequence[McpExtension]) -> McpExtension:
+        """Return one extension for this and others of its class and name, of other entries: by default this alone."""
+        return self
 
     async def call_tool(self, call: ExtendedCall) -> Fields:
         """Return the result of a client's call, by default that of the host. Raises `ExtensionRefused`."""

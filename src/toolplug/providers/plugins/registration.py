@@ -286,8 +286,8 @@ class PluginManager(pluggy.PluginManager):
         return list(pages.values())
 
     def mcp_extensions(self) -> list[McpExtension]:
-        """Return the extensions of the protocol that running plugins have, the first of each name."""
-        found: dict[str, McpExtension] = {}
+        """Return the extensions of the protocol that running plugins have, one of each name."""
+        found: dict[str, _SameName] = {}
         for item in self._implementing("mcp_extensions"):
             plugin = next(each for each in self._running if each.key == item.plugin_name)
             try:
@@ -296,12 +296,11 @@ class PluginManager(pluggy.PluginManager):
                 for extension in own:
                     if McpExtension not in type(extension).__mro__:
                         raise TypeError(f"{type(extension).__name__} is no McpExtension")
-                # The first of a name wins, as with tools.
                 for extension in own:
-                    found.setdefault(extension.name, extension)
+                    found.setdefault(extension.name, _SameName(plugin.owner, [])).extensions.append(extension)
             except BaseException as error:  # noqa: BLE001  code of a plugin
                 log_crash("mcp_extensions()", error, plugin.owner, then="it has no extensions")
-        return list(found.values())
+        return [each.join() for each in found.values()]
 
     def toolset_sources(self) -> dict[str, OpenToolsetSource]:
         """Return the functions of running plugins that open toolset sources, by kind; one that fails has none."""
@@ -329,6 +328,23 @@ class PluginManager(pluggy.PluginManager):
             yield
         finally:
             self._admitted = None
+
+
+class _SameName(NamedTuple):
+    """The extensions of one name, in the order of their plugins; `owner` is that of the first."""
+
+    owner: CodeOwner
+    extensions: list[McpExtension]
+
+    def join(self) -> McpExtension:
+        """Return the first with those of its class. One of another class is another plugin's, and does not count."""
+        first, *others = self.extensions
+        alike = [each for each in others if type(each) is type(first)]
+        try:
+            return first.join(alike) if alike else first
+        except BaseException as error:  # noqa: BLE001  code of a plugin
+            log_crash("join()", error, self.owner, then="its other entries have no extensions")
+            return first
 
 
 def _find_specification(plugins: pluggy.PluginManager, name: str) -> object:

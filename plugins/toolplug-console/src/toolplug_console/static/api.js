@@ -1,6 +1,6 @@
 // Requests to the host, with the visitor's key, which stays in this tab.
 import { readEvents } from "./conversation.js";
-import { useCallback, useEffect, useRef, useState } from "./ui.js";
+import { useCallback, useLayoutEffect, useRef, useState } from "./ui.js";
 
 export const ROOT = new URL("../../", import.meta.url);
 const KEY = "toolplug-console-key";
@@ -120,7 +120,7 @@ export function useAnswer(path, { query, every, skip } = {}) {
   const [round, setRound] = useState(0);
   const asked = JSON.stringify([path, query]);
   const last = useRef(asked);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (skip) return undefined;
     if (last.current !== asked) setFound({ data: null, error: null });
     last.current = asked;
@@ -150,7 +150,7 @@ export function useEvents(path, onEvent, { query, skip } = {}) {
   const handler = useRef(onEvent);
   handler.current = onEvent;
   const [state, setState] = useState("connecting");
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (skip) return undefined;
     const control = new AbortController();
     (async () => {

@@ -1,6 +1,6 @@
 // The shell of the console: who looks, which page, light or dark, and whether the host answers.
 import { ApiProblem, ask, connection, storedKey, takeDecisionKey, useKey } from "./api.js";
-import { html, render, Text, useCallback, useEffect, useRef, useState } from "./ui.js";
+import { html, render, Text, useCallback, useLayoutEffect, useRef, useState } from "./ui.js";
 import { Keyboard } from "./keyboard.js";
 import { PAGES } from "./pages.js";
 
@@ -35,7 +35,7 @@ function Mark() {
 function SignIn({ problem, onKey }) {
   const input = useRef(null);
   const [busy, setBusy] = useState(false);
-  useEffect(() => input.current.focus(), [problem]);
+  useLayoutEffect(() => input.current.focus(), [problem]);
   const submit = async (event) => {
     event.preventDefault();
     setBusy(true);
@@ -51,21 +51,29 @@ function SignIn({ problem, onKey }) {
   </form></main>`;
 }
 
+const chosenTheme = () => localStorage.getItem(THEME) || "system";
+
+/** Colour the page; the system's colours have no mark. */
+function colour(theme) {
+  if (theme === "system") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+}
+
 function ThemeSwitch() {
-  const [theme, setTheme] = useState(() => localStorage.getItem(THEME) || "system");
-  useEffect(() => {
-    if (theme === "system") delete document.documentElement.dataset.theme;
-    else document.documentElement.dataset.theme = theme;
-    localStorage.setItem(THEME, theme);
-  }, [theme]);
+  const [theme, setTheme] = useState(chosenTheme);
+  const choose = (each) => {
+    localStorage.setItem(THEME, each);
+    colour(each);
+    setTheme(each);
+  };
   return html`<div class="theme" role="radiogroup" aria-label="Colours">
     ${Object.entries(THEMES).map(([each, drawn]) => html`<label key=${each} title=${each}><input type="radio" name="theme" class="unseen" checked=${theme === each}
-      onChange=${() => setTheme(each)}/><span><svg class="icon" viewBox="0 0 20 20" aria-hidden="true"><path d=${drawn}/></svg><span class="unseen">${each}</span></span></label>`)}</div>`;
+      onChange=${() => choose(each)}/><span><svg class="icon" viewBox="0 0 20 20" aria-hidden="true"><path d=${drawn}/></svg><span class="unseen">${each}</span></span></label>`)}</div>`;
 }
 
 function useConnection() {
   const [, changed] = useState(0);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const look = () => changed((n) => n + 1);
     connection.listeners.add(look);
     look();
@@ -81,7 +89,7 @@ const place = () => {
 
 function usePlace() {
   const [at, setAt] = useState(place);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const look = () => { takeDecisionKey(); setAt(place()); };
     addEventListener("hashchange", look);
     return () => removeEventListener("hashchange", look);
@@ -111,8 +119,8 @@ function App() {
       useKey("");
     }
   }, []);
-  useEffect(() => { enter(); }, [host.epoch]);
-  useEffect(() => {
+  useLayoutEffect(() => { enter(); }, [host.epoch]);
+  useLayoutEffect(() => {
     if (host.state === "refused" && visitor) {
       setVisitor(null);
       setProblem("Your key has expired or was revoked. Enter one that is valid.");
@@ -123,18 +131,18 @@ function App() {
   const signIn = async (key) => { useKey(key); await enter(); };
   const pages = visitor ? PAGES(visitor) : [];
   const page = pages.find((each) => each.id === at.page) ?? pages[0];
-  useEffect(() => {
+  useLayoutEffect(() => {
     document.title = page ? `${page.title} · toolplug` : "toolplug console";
   }, [page?.id]);
   const firstPage = useRef(true);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!page) return;
     if (!firstPage.current) main.current?.focus({ preventScroll: true });
     firstPage.current = false;
     scrollTo(0, 0);
   }, [page?.id]);
   // On a phone the pages are one row, which is wider than the screen.
-  useEffect(() => {
+  useLayoutEffect(() => {
     const at = document.querySelector("nav a[aria-current]");
     const row = at?.parentElement;
     if (row && row.scrollWidth > row.clientWidth) row.scrollLeft = at.offsetLeft - (row.clientWidth - at.offsetWidth) / 2;
@@ -168,6 +176,7 @@ function App() {
 }
 
 takeDecisionKey();
+colour(chosenTheme());  // before the host answers, not after a first page in other colours
 const root = document.getElementById("console");
 root.replaceChildren();  // preact leaves what was painted before it
 render(html`<${App}/>`, root);

@@ -1,7 +1,7 @@
 // The calls that a page follows: those that the host remembers, then each as it is answered, the newest first.
 import { useEvents } from "./api.js";
 import { seenCalls } from "./keyboard.js";
-import { useEffect, useRef, useState } from "./ui.js";
+import { useLayoutEffect, useRef, useState } from "./ui.js";
 
 const KEPT = 2_000;
 
@@ -32,8 +32,8 @@ export function useCalls(paused) {
       if (known.current.size > 2 * KEPT) known.current = new Set([...known.current].slice(-KEPT));
     });
   };
-  useEffect(() => { if (!paused) flush(); }, [paused]);
-  useEffect(() => () => cancelAnimationFrame(frame.current), []);
+  useLayoutEffect(() => { if (!paused) flush(); }, [paused]);
+  useLayoutEffect(() => () => cancelAnimationFrame(frame.current), []);
   seenCalls.newest = calls.slice(0, 500);
   return { calls, skipped, state, clear: () => { setCalls([]); setSkipped(0); } };
 }

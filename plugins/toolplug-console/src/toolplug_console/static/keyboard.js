@@ -1,6 +1,6 @@
 // Keys: a palette over pages, tools, calls, sessions and settings; `/`, `j`, `k`, and the list of all keys.
 import { ask, events } from "./api.js";
-import { clock, html, Text, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./ui.js";
+import { clock, html, Text, useLayoutEffect, useMemo, useRef, useState } from "./ui.js";
 
 const SHOWN = 12;
 const KEYS = [["⌘K or Ctrl+K", "find a page, tool, call, session, server or setting"], ["/", "search this page"], ["j, k", "the next or the one before in a list"],
@@ -79,7 +79,7 @@ async function rememberedCalls() {
 /** What can be found, asked once when the palette opens; what this visitor may not see is not in it. */
 function useFindable(pages, visitor) {
   const [found, setFound] = useState([]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     let here = true;
     const add = (path, items) => ask("GET", path).then((data) => { if (here) setFound((before) => [...before, ...items(data)]); }, () => {});
     add("/api/catalog", (data) => data.tools.map((each) => ({ kind: "tool", name: each.name, more: each.description, to: `#/tools/${encodeURIComponent(each.name)}` })));

@@ -1,6 +1,6 @@
 // The last hour as the host remembers it: calls, failures and latency; as charts, and as small lines of bars.
 import { useAnswer } from "./api.js";
-import { count, html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./ui.js";
+import { count, html, useLayoutEffect, useMemo, useRef, useState } from "./ui.js";
 
 const EVERY_MS = 5_000;
 const HOUR_S = 3_600;
@@ -52,7 +52,7 @@ const colour = (name) => {
 
 function useTheme() {
   const [theme, setTheme] = useState(0);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const changed = () => setTheme((n) => n + 1);
     const system = matchMedia("(prefers-color-scheme: dark)");
     const observer = new MutationObserver(changed);
@@ -115,6 +115,6 @@ export function Chart({ at, lines, label, unit }) {
     observer.observe(box.current);
     return () => { observer.disconnect(); plot.current.destroy(); };
   }, [theme]);
-  useEffect(() => { plot.current?.setData([at, ...lines.map((line) => line.values)]); }, [at]);
+  useLayoutEffect(() => { plot.current?.setData([at, ...lines.map((line) => line.values)]); }, [at]);
   return html`<div class="chart" ref=${box} role="img" aria-label=${label}></div>`;
 }

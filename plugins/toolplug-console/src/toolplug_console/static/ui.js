@@ -1,10 +1,11 @@
 // Components that every page uses. All text of hosts and tools goes through text nodes, never through markup.
 import htm from "./vendor/htm.mjs";
 import { h, render } from "./vendor/preact.mjs";
-import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/hooks.mjs";
+import { useCallback, useLayoutEffect, useMemo, useRef, useState } from "./vendor/hooks.mjs";
 
 export const html = htm.bind(h);
-export { render, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState };
+// No effect waits for a frame to be painted: what a person does at once would find no listener there.
+export { render, useCallback, useLayoutEffect, useMemo, useRef, useState };
 
 const LONGEST = 20_000;
 // Characters that are invisible or change the direction of what follows: shown as their code.
@@ -81,7 +82,7 @@ export function clock(moment) {
 export function Since({ moment }) {
   const at = moment == null ? NaN : new Date(moment).getTime();
   const [, tick] = useState(0);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const timer = setInterval(() => tick((n) => n + 1), 5_000);
     return () => clearInterval(timer);
   }, []);

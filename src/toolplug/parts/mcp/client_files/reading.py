@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from toolplug.config.document import parse_document
 from toolplug.config.nearest import name_hint
-from toolplug.config.wording import own_text, right_shape
+from toolplug.config.units import own_text, right_shape
 from toolplug.config.yaml_tree import Mark, problem_at, shown_path
 from toolplug.errors import ConfigError, Problem
 from toolplug.foreign.client_files import (

@@ -2,7 +2,7 @@
 import { ask, decisionHeaders, useAnswer } from "../api.js";
 import { fitsSentence, Sentence } from "../sentence.js";
 import { AllowLike, Grants } from "./grants.js";
-import { Badge, Card, Code, count, Empty, html, Loading, Problem, shown, Since, Text, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../ui.js";
+import { Badge, Card, Code, count, Empty, html, Loading, Problem, shown, Since, Text, useLayoutEffect, useMemo, useRef, useState } from "../ui.js";
 
 const PATH = "/v1/approvals";
 const EVERY_MS = 3_000;
@@ -15,7 +15,7 @@ export function WaitingCount() {
   const { data } = useAnswer(PATH, { every: EVERY_MS });
   const waiting = waitingOf(data);
   const known = useRef(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!data) return;
     const fresh = known.current ? waiting.filter((each) => !known.current.has(each.id)) : [];
     known.current = new Set(waiting.map((each) => each.id));
@@ -92,7 +92,7 @@ function useKeys(waiting, chosen, decide) {
 function Waiting({ ticket, chosen, tool, home, journal, alike, decide }) {
   const [state, setState] = useState({});
   const box = useRef(null);
-  useEffect(() => { if (chosen) box.current.scrollIntoView({ block: "nearest" }); }, [chosen]);
+  useLayoutEffect(() => { if (chosen) box.current.scrollIntoView({ block: "nearest" }); }, [chosen]);
   const act = (tickets, decision) => async () => {
     setState({ busy: decision });
     try {
@@ -107,7 +107,7 @@ function Waiting({ ticket, chosen, tool, home, journal, alike, decide }) {
   const many = alike.length > 1 && alike[0] === ticket;
   return html`<div ref=${box}><${Card} class=${`approval${chosen ? " chosen" : ""}`} label="A call that waits">
     <div class="line"><span class="who-asks"><strong><${Text} value=${ticket.subject} longest=${80}/></strong> wants to call${ticket.agent && html` as agent <strong><${Text} value=${ticket.agent} longest=${80}/></strong>`}${ticket.session && html` in session <span class="mono">${shown(ticket.session, 40)}</span>`}</span>
-      <small>expires <${Since} moment=${ticket.expires_at}/></small></div>
+      <small>${ticket.asked_at && html`asked <${Since} moment=${ticket.asked_at}/> · `}expires <${Since} moment=${ticket.expires_at}/></small></div>
     ${said ? html`<${Sentence} tool=${ticket.tool} given=${ticket.arguments} schema=${tool?.inputSchema}/>` : html`<p class="sentence"><strong class="mono"><${Text} value=${ticket.tool} longest=${120}/></strong></p>`}
     ${(tool?.description || home) && html`<p class="quiet cut-2">${home && html`<span class="mono">${shown(home, 64)}</span>${tool?.description && " · "}`}<${Text} value=${tool?.description ?? ""} longest=${240}/></p>`}
     <details open=${!said}><summary class="quiet">Arguments as JSON</summary><${Code} value=${ticket.arguments} label="Arguments"/></details>

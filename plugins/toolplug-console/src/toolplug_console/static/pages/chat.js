@@ -3,7 +3,7 @@ import { events, useAnswer } from "../api.js";
 import { askedSignIn, SignIn } from "../connections.js";
 import { Conversation, explained } from "../conversation.js";
 import { Markdown } from "../markdown.js";
-import { Code, duration, Empty, html, parsed, Part, shown, Text, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../ui.js";
+import { Code, duration, Empty, html, parsed, Part, shown, Text, useLayoutEffect, useMemo, useRef, useState } from "../ui.js";
 
 const LONGEST = 100_000;
 const NEAR_END_PX = 80;
@@ -34,7 +34,7 @@ export function Chat({ visitor, rest }) {
   const [, redraw] = useState(0);
   const [choice, setChoice] = useState(() => ({ ...mine.choice, ...(rest[0] && { session: rest[0] }) }));
   mine.choice = choice;
-  useEffect(() => {
+  useLayoutEffect(() => {
     let frame = 0;
     mine.changed = () => { frame ||= requestAnimationFrame(() => { frame = 0; redraw((n) => n + 1); }); };
     return () => { mine.changed = () => {}; cancelAnimationFrame(frame); };
@@ -46,7 +46,7 @@ export function Chat({ visitor, rest }) {
   const without = admin && Boolean(configuration.data) && !configuration.data.values.some((each) => each.path.startsWith("responses."));
   const models = useAnswer("/v1/models", { every: missing ? 5_000 : 0, skip: without || (admin && !configuration.data && !configuration.error) });
   const sessions = useAnswer("/api/sessions", { every: 15_000 });
-  useEffect(() => setMissing(without || models.error?.code === "not_configured"), [models.error, without]);
+  useLayoutEffect(() => setMissing(without || models.error?.code === "not_configured"), [models.error, without]);
   const { talk } = mine;
   const codes = (sessions.data?.sessions ?? []).map((each) => each.code);
   const names = (models.data?.data ?? []).map((each) => each.id);
@@ -77,10 +77,10 @@ function NoModel() {
 function Transcript({ talk, choice, visitor }) {
   const box = useRef(null);
   const follows = useRef(true);
-  useLayoutEffect(() => { if (follows.current) box.current.scrollTop = box.current.scrollHeight; });
   const look = () => { follows.current = box.current.scrollHeight - box.current.scrollTop - box.current.clientHeight < NEAR_END_PX; };
   const last = talk.entries.at(-1);
-  useEffect(() => { if (last?.kind === "user") follows.current = true; }, [last?.key]);
+  useLayoutEffect(() => { if (last?.kind === "user") follows.current = true; }, [last?.key]);
+  useLayoutEffect(() => { if (follows.current) box.current.scrollTop = box.current.scrollHeight; });
   return html`<div class="talk" ref=${box} tabindex="0" role="region" aria-label="Messages" aria-busy=${talk.busy} onScroll=${look}>
     ${!talk.entries.length && html`<${Empty} title="Type a message">${choice.session ? `The model also gets the tools of session ${choice.session}.` : "Every tool call of the model is shown, with its arguments and its result."}<//>`}
     ${talk.entries.map((entry) => html`<${Entry} key=${entry.key} entry=${entry} version=${`${entry.version} ${entry === last} ${talk.busy}`} last=${entry === last} talk=${talk} visitor=${visitor}/>`)}
@@ -140,7 +140,7 @@ function Composer({ mine, choice }) {
   const [text, setText] = useState(mine.draft);
   mine.draft = text;
   const field = useRef(null);
-  useEffect(() => { if (matchMedia("(hover: hover)").matches) field.current.focus({ preventScroll: true }); }, []);
+  useLayoutEffect(() => { if (matchMedia("(hover: hover)").matches) field.current.focus({ preventScroll: true }); }, []);
   const send = (event) => {
     event?.preventDefault();
     if (talk.busy || !text.trim()) return;

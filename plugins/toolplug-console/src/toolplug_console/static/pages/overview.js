@@ -3,6 +3,7 @@ import { ask, useAnswer, useEvents } from "../api.js";
 import { Chart, hourOf, Spark, useHour } from "../measures.js";
 import { FormButton, PackageForm } from "../yaml_forms.js";
 import { ServerState } from "./servers.js";
+import { stateOf } from "./sessions.js";
 import { Badge, Card, count, duration, Empty, html, Loading, Problem, Since, Text, useState } from "../ui.js";
 
 const EVERY_MS = 5_000;
@@ -19,7 +20,7 @@ export function Overview({ visitor }) {
     <div class="tiles">
       <${Tile} label="Providers" all=${configured} state=${(each) => each.state} good="active" href="#/overview"/>
       <${Tile} label="MCP servers" all=${servers.data?.servers} state=${(each) => each.state} good="up" href="#/servers"/>
-      <${Tile} label="Sessions" all=${sessions.data?.sessions} state=${(each) => each.pluginStatus} good="attached" href="#/sessions"/>
+      <${Tile} label="Sessions" all=${sessions.data?.sessions} state=${stateOf} good="attached" href="#/sessions"/>
       <a class="tile" href="#/calls"><span class="label">Calls in the last hour</span><strong>${hour?.calls ? hour.sum.toLocaleString("en") : "–"}</strong>
         <span class=${hour?.failures ? "tone bad" : "quiet"}>${hour?.calls ? (hour.failures ? `${hour.failures.toLocaleString("en")} not successful` : hour.sum ? "all successful" : "none") : " "}</span></a>
     </div>
@@ -124,6 +125,6 @@ function Sessions({ found }) {
     ${!found.data && !found.error && html`<${Loading} rows=${2}/>`}
     ${found.data && !rows.length && html`<${Empty} title="No sessions">An application that registers its tools appears here.<//>`}
     <ul class="rows">${rows.slice(0, 8).map((each) => html`<li key=${each.code}><div><strong class="mono">${each.code}</strong><small class="quiet"><${Text} value=${each.pluginType} longest=${40}/> · expires <${Since} moment=${each.expiresAt}/></small></div>
-      <span class="number">${count(each.toolCount, "tool")}</span><${Badge} value=${each.pluginStatus}/></li>`)}</ul>
+      <span class="number">${count(each.toolCount, "tool")}</span><${Badge} value=${stateOf(each)}/></li>`)}</ul>
     ${rows.length > 8 && html`<a class="plain" href="#/sessions">All ${count(rows.length, "session")}</a>`}<//>`;
 }

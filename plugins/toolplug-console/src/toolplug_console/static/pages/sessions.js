@@ -7,13 +7,16 @@ const WIDE = "(min-width: 52.01rem)";
 const MOST_EVENTS = 300;
 const MOST_PROMPT = 60_000;
 
+/** The state of a session, in the same word on every page. */
+export const stateOf = (session) => (session.registered ? session.pluginStatus : "unregistered");
+
 export function Sessions({ rest, visitor }) {
   const { data, error, reload } = useAnswer("/api/sessions", { every: 4_000 });
   const [search, setSearch] = useState("");
   const all = data?.sessions ?? [];
   const found = useMemo(() => {
     const word = search.trim().toLowerCase();
-    return word ? all.filter((each) => `${each.code} ${each.pluginType} ${each.pluginStatus}`.toLowerCase().includes(word)) : all;
+    return word ? all.filter((each) => `${each.code} ${each.pluginType} ${stateOf(each)}`.toLowerCase().includes(word)) : all;
   }, [data, search]);
   // Where there is room for both, the first one is open.
   const code = rest[0] ?? (matchMedia(WIDE).matches ? all[0]?.code : undefined);
@@ -26,7 +29,7 @@ export function Sessions({ rest, visitor }) {
         ${!data && !error ? html`<${Loading} rows=${6}/>` : !found.length
           ? html`<${Empty} title=${all.length ? "No session matches" : "No sessions"}>${all.length ? "Search for another word." : html`An application opens one with <code>POST /api/sessions</code> and registers its tools. To try it, lend the functions of a file:`}<//>${!all.length && html`<div class="inset"><${Code} value="toolplug sessions try FILE.py" label="Command"/></div>`}`
           : html`<${VirtualList} items=${found} height=${ROW} label="Sessions" keyOf=${(each) => each.code} selected=${code} onSelect=${choose} row=${(each) => html`
-            <span class="line"><strong class="mono">${each.code}</strong><small>${count(each.toolCount, "tool")}</small><${Badge} value=${each.registered ? each.pluginStatus : "unregistered"}/></span>
+            <span class="line"><strong class="mono">${each.code}</strong><small>${count(each.toolCount, "tool")}</small><${Badge} value=${stateOf(each)}/></span>
             <span class="cut"><${Text} value=${each.pluginType || "no type"} longest=${60}/> · expires <${Since} moment=${each.expiresAt}/></span>`}/>`}<//>
       ${code ? html`<${Detail} key=${code} code=${code} visitor=${visitor} back=${() => choose(null)}/>`
         : html`<${Card}><${Empty} title="Choose a session">Its tools, its application and its events appear here.<//><//>`}

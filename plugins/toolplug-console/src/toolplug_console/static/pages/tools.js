@@ -3,7 +3,7 @@ import { ask, events, ROOT, storedKey, useAnswer, useEvents } from "../api.js";
 import { SignIn } from "../connections.js";
 import { hourOf, Spark, useHour } from "../measures.js";
 import { argumentsOf, Fields, fieldsOf } from "../schema_form.js";
-import { Badge, Card, Code, Copy, count, duration, Empty, html, Loading, Part, Problem, Search, Text, useEffect, useMemo, useRef, useState, VirtualList } from "../ui.js";
+import { Badge, Card, Code, Copy, count, duration, Empty, html, Loading, Part, Problem, Search, Text, useLayoutEffect, useMemo, useRef, useState, VirtualList } from "../ui.js";
 
 const ROW = 40;
 const WIDE = "(min-width: 52.01rem)";
@@ -81,7 +81,7 @@ function namesIn(values, own) {
 function useSettled(value) {
   const text = JSON.stringify(value);
   const [settled, setSettled] = useState(value);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const timer = setTimeout(() => setSettled(value), 350);
     return () => clearTimeout(timer);
   }, [text]);
@@ -93,7 +93,7 @@ function useSoon(act) {
   const latest = useRef(null);
   latest.current = act;
   const timer = useRef(0);
-  useEffect(() => () => clearTimeout(timer.current), []);
+  useLayoutEffect(() => () => clearTimeout(timer.current), []);
   return () => { clearTimeout(timer.current); timer.current = setTimeout(() => latest.current(), 200); };
 }
 
@@ -178,7 +178,7 @@ function TryIt({ name, definition, query, visitor }) {
   const [wrong, setWrong] = useState({});
   const [call, setCall] = useState(null);
   const control = useRef(null);
-  useEffect(() => () => control.current?.abort(), []);
+  useLayoutEffect(() => () => control.current?.abort(), []);
 
   const run = async (approval) => {
     const given = argumentsOf(fields, values);

@@ -4,7 +4,7 @@ import { CallDetail } from "./calls.js";
 import { Gates } from "./tools.js";
 import { savePicture } from "../waterfall_picture.js";
 import { BY, groupsOf, isQuestion, ticksOf, tickText, tookText } from "../waterfall_groups.js";
-import { Badge, Card, clock, Copy, count, duration, Empty, html, Loading, roughly, Text, useEffect, useLayoutEffect, useMemo, useRef, useState, VirtualList } from "../ui.js";
+import { Badge, Card, clock, Copy, count, duration, Empty, html, Loading, roughly, Text, useLayoutEffect, useMemo, useRef, useState, VirtualList } from "../ui.js";
 
 const ROW = 64;
 const TICKS_WIDE = 8;
@@ -46,7 +46,7 @@ export function Waterfall({ visitor, rest }) {
 function useCalm(value) {
   const [calm, setCalm] = useState(value);
   const last = useRef(-CALM_MS);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const timer = setTimeout(() => { last.current = performance.now(); setCalm(value); }, Math.max(0, last.current + CALM_MS - performance.now()));
     return () => clearTimeout(timer);
   }, [value]);
@@ -84,7 +84,7 @@ function Thumb({ group }) {
 /** Whether there is room for the wide picture. */
 function useWide() {
   const [wide, setWide] = useState(() => matchMedia(WIDE).matches);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const query = matchMedia(WIDE);
     const changed = () => setWide(query.matches);
     query.addEventListener("change", changed);

@@ -88,12 +88,13 @@ def _with_capabilities(result: HandlerResult, extensions: Sequence[McpExtension]
 
 
 async def _answer(ctx: _Context, extension: McpExtension, answer: ExtensionMethod) -> HandlerResult:
-    if _find_declared(ctx, extension) is None:
+    if not extension.for_all_clients and _find_declared(ctx, extension) is None:
         nothing: dict[str, object] = {}
         needed = {"requiredCapabilities": {"extensions": {extension.name: nothing}}}
         said = f"{ctx.method} is of the extension {extension.name}, which this request does not declare"
         raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, said, needed)
-    request = ExtensionRequest(ctx.params or EMPTY, ctx.lifespan_context.context.principal, ctx.lifespan_context.scope)
+    caller = ctx.lifespan_context
+    request = ExtensionRequest(ctx.params or EMPTY, caller.context.principal, caller.scope, caller.offering)
     try:
         return {**await answer(request), "resultType": "complete"}
     except ExtensionRefused as error:
