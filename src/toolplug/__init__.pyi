@@ -9,7 +9,6 @@ from toolplug.cli.plugin_commands import read_section, state_folder
 from toolplug.errors import ConfigError, StoreError, ToolError, ToolUnavailable, UnmatchedStub
 from toolplug.execution.executor import ModelTools, ToolExecutor
 from toolplug.execution.host_approvals import RevokedGrant, Ticket
-from toolplug.execution.user_auth import SignInEndpoints
 from toolplug.foreign.definitions import foreign_definition
 from toolplug.foreign.named_objects import import_object
 from toolplug.hookspecs import hookimpl, hookspec
@@ -34,7 +33,7 @@ from toolplug.providers.offering.foreign_tools import ForeignTool, ForeignTools
 from toolplug.providers.offering.mcp_extensions import McpExtension
 from toolplug.providers.offering.prompts import prompt
 from toolplug.providers.offering.resources import resource
-from toolplug.providers.provider import FunctionProvider
+from toolplug.providers.provider import FunctionProvider, SignInEndpoints
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.providers.site import ProviderContext, ProviderStore
 from toolplug.search.conversation import ConversationTools

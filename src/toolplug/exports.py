@@ -44,7 +44,7 @@ HOMES = {
     "RunningPart": "toolplug.providers.host_part",
     "SavedToolsets": "toolplug.toolsets.saved.service",
     "Sealer": "toolplug.host.keys.host_key",
-    "SignInEndpoints": "toolplug.execution.user_auth",
+    "SignInEndpoints": "toolplug.providers.provider",
     "StoreError": "toolplug.errors",
     "TenantOption": "toolplug.cli.options",
     "Ticket": "toolplug.execution.host_approvals",

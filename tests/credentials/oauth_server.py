@@ -23,12 +23,14 @@ from mcp.server.auth.provider import (
     construct_redirect_uri,
 )
 from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions, RevocationOptions
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from mcp_types import Tool
 from pydantic import AnyHttpUrl
+from starlette.types import Receive, Scope, Send
 from tests.http.served import serving_apart
 from tests.kept_port import kept_port
+from tests.mcp.client.good import HandshakeOnly
 
 LISTING = "token-of-the-operator"
 
@@ -159,8 +161,11 @@ class OwnLists(MCPServer):
 
 
 @contextmanager
-def serving_oauth(accounts: Accounts) -> Iterator[str]:
-    """Serve the server and its issuer on one port; gives the URL of the endpoint."""
+def serving_oauth(accounts: Accounts, *, grows: bool = False, handshake: bool = False) -> Iterator[str]:
+    """Serve the server and its issuer on one port; gives the URL of the endpoint.
+
+    With `grows` it has the tool `grow`, which adds another one and announces that. `handshake`: of the older era.
+    """
     with kept_port() as port:
         origin = f"http://127.0.0.1:{port}"
         settings = AuthSettings(
@@ -184,5 +189,21 @@ def serving_oauth(accounts: Accounts) -> Iterator[str]:
             token = get_access_token()
             return "nobody" if token is None else str(token.subject)
 
-        with serving_apart(server.streamable_http_app(), port=port):
+        async def grow(context: Context) -> str:
+            """Have one more tool."""
+            server.add_tool(whoami, name="grown")
+            await context.notify_tools_changed()
+            await context.session.send_tool_list_changed()
+            return "grown"
+
+        if grows:
+            server.add_tool(grow)
+        app = server.streamable_http_app()
+        older = HandshakeOnly(app)
+
+        async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+            is_old = handshake and scope.get("path") == "/mcp"
+            await (older if is_old else app)(scope, receive, send)
+
+        with serving_apart(serve, port=port):
             yield f"{origin}/mcp"

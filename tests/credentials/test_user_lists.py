@@ -6,16 +6,17 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from httpx2 import AsyncClient
 from tests.credentials.oauth_server import LISTING, Accounts, serving_oauth
 from tests.credentials.test_sign_in import browser, press, settings
 
-from toolplug import Host, Principal, ToolDefinition, open_host
+from toolplug import CallContext, Host, Principal, ToolDefinition, ToolUnavailable, open_host
 from toolplug.parts.mcp.client import user_lists
-from toolplug.parts.mcp.client.user_lists import SIGN_IN, UserLists
+from toolplug.parts.mcp.client.connection_strategies import SwitchedConnection
+from toolplug.parts.mcp.client.user_lists import SIGN_IN, ListUpdates, UserLists
 from toolplug.parts.mcp.discovery.record import FoundTool
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp, pytest.mark.requirement("I38-user-lists")]
@@ -110,6 +111,80 @@ async def test_what_is_pinned_or_denied_is_listed_by_the_operator_alone(
         assert listed(host, ADA) == []
 
 
+async def until(host: Host, who: Principal, name: str) -> None:
+    """Wait until a user is listed a tool."""
+    async with asyncio.timeout(60):
+        while name not in listed(host, who):
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("handshake", [False, True])
+async def test_the_lists_of_users_follow_what_the_server_announces(
+    accounts: Accounts, tmp_path: Path, handshake: bool
+) -> None:
+    with serving_oauth(accounts, grows=True, handshake=handshake) as url:
+        async with hosting(without_headers(url, tmp_path)) as (host, client), browser(host) as other:
+            await sign_in(client, accounts, ADA)
+            await sign_in(other, accounts, BEN)
+            assert (await call(other, BEN, "who.whoami"))["output"] == "ben"
+            assert (await call(client, ADA, "who.grow"))["status"] == "success"
+            await until(host, ADA, "who.grown")
+            assert "who.of_ada" in listed(host, ADA)
+            if handshake:  # told the session of Ada alone
+                assert (await call(other, BEN, "who.grow"))["status"] == "success"
+            await until(host, BEN, "who.grown")
+            assert "who.of_ada" not in listed(host, BEN)
+            assert (await call(other, BEN, "who.grown"))["output"] == "ben"
+
+
+class Reach:
+    """Lists one more tool each time; `asking` counts those that are listed at once, and `gone` have no token."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.asking = self.most = 0
+        self.gone: set[str] = set()
+
+    async def ask_as(self, context: CallContext, ask: object) -> Any:
+        self.asking += 1
+        self.most = max(self.most, self.asking)
+        await asyncio.sleep(0)
+        self.asking -= 1
+        self.asked.append(context.principal.subject)
+        if context.principal.subject in self.gone:
+            raise ToolUnavailable("no token", code="sign_in_needed")
+        return [{"name": f"t{len(self.asked)}", "inputSchema": {"type": "object"}}]
+
+
+async def test_a_storm_of_announcements_lists_a_few_users_at_once_and_once_a_second() -> None:
+    lists, reach, pauses, listed_again = UserLists("who"), Reach(), list[float](), list[int]()
+    users = [Principal(f"u{number}", "acme") for number in range(20)]
+    for who in users:
+        lists.keep(who, [found("x")])
+    reach.gone.add("u7")
+    updates: ListUpdates
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) < 3:
+            updates.due(None)
+            updates.due(("acme", "u3"))
+
+    updates = ListUpdates(lists, lambda: cast("SwitchedConnection", reach), lambda: listed_again.append(1), pause)
+    updates.due(("acme", "nobody"))
+    for _ in range(50):
+        updates.due(None)
+    async with asyncio.timeout(30):
+        while len(pauses) < 3:
+            await asyncio.sleep(0)
+    await updates.aclose()
+    assert (len(reach.asked), reach.most) == (60, user_lists.RELISTS_AT_ONCE)
+    assert pauses == [user_lists.RELIST_PAUSE_S] * 3
+    assert len(listed_again) == 3
+    (kept,) = [each for each in lists.union() if each.name == "x"]
+    assert lists.lists(users[7], "x", kept.definition.ref.digest), "what cannot be read stays"
+
+
 def found(name: str, text: str = "") -> FoundTool:
     return FoundTool(ToolDefinition(name=name, description=text).owned_by("mcp", "who"))
 
@@ -121,6 +196,9 @@ def test_lists_are_bounded_by_users_and_by_tools(monkeypatch: pytest.MonkeyPatch
     for who in ("a", "b", "c"):
         lists.keep(Principal(who), [found("x")])
     assert [lists.has_list(Principal(who)) for who in "abc"] == [False, True, True]
+    assert lists.has_list(Principal("b"))  # used after that of c
+    lists.keep(Principal("a"), [found("x")])
+    assert [lists.has_list(Principal(who)) for who in "abc"] == [True, True, False]
     lists.keep(Principal("d"), [found(str(number)) for number in range(5)])
     assert [lists.has_list(Principal(who)) for who in "bcd"] == [False, False, True]
     assert len(lists.union()) == 5

@@ -127,7 +127,7 @@ REASONS = {
         "parts/credentials/tokens.py:_bound",
         "parts/credentials/tokens.py:connections_of_tenant",
         "parts/credentials/tokens.py:user_key",
-        "parts/mcp/client/user_lists.py:_user",
+        "parts/mcp/client/user_lists.py:user_of",
     },
     "it has what is brought itself": {"parts/mcp/client/user_connections.py:UserConnections._key"},
     "it is of a tenant": {"parts/mcp/discovery/record_store.py:record_key"},

@@ -41,7 +41,7 @@ from toolplug.errors import (
     ToolplugError,
     ToolUnavailable,
 )
-from toolplug.execution.user_auth import SignInEndpoints
+from toolplug.providers.provider import SignInEndpoints
 from toolplug.signatures.values import encode_value
 
 Head = dict[str, Any]

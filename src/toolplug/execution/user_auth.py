@@ -122,30 +122,6 @@ class AuthOwner(NamedTuple):
     url: str = ""
 
 
-class SignInEndpoints(NamedTuple):
-    """Where callers sign in to the system behind a provider, which `FunctionProvider.sign_in_endpoints` returns.
-
-    `issuer` is a URL whose metadata has the endpoints. Without it, `authorization` and `token` are the URLs of OAuth
-    2.1; `refresh` is another one for new tokens, empty for `token`. `scopes` are asked for where the entry has none.
-
-    ```python
-    from toolplug import FunctionProvider, SignInEndpoints
-
-    class Shop(FunctionProvider):
-        def sign_in_endpoints(self) -> SignInEndpoints:
-            return SignInEndpoints(issuer="https://id.example")
-
-    assert Shop().sign_in_endpoints().scopes == ()
-    ```
-    """
-
-    issuer: str = ""
-    authorization: str = ""
-    token: str = ""
-    refresh: str = ""
-    scopes: tuple[str, ...] = ()
-
-
 class HostCredentials(Protocol):
     """Finds the credentials of callers; a part of the host."""
 

@@ -18,7 +18,6 @@ from toolplug.execution.call_hooks.call_hooks import LiveCallHooks
 from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import ThreadRunner
-from toolplug.execution.user_auth import SignInEndpoints
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderState
 from toolplug.providers.lifecycle import CLOSE_S, DIAGNOSE_S, START_S, await_step, run_step
 from toolplug.providers.offering.plans import planned_offering
@@ -26,7 +25,14 @@ from toolplug.providers.planning import drain_seconds, planned_tools
 from toolplug.providers.plugins.implementations import PluginHooks, asking
 from toolplug.providers.plugins.registration import RunningPlugin, specifications
 from toolplug.providers.plugins.shapes import hooks_of, plugin_of
-from toolplug.providers.provider import FunctionProvider, check_config, enter_site, forget_start, is_started
+from toolplug.providers.provider import (
+    FunctionProvider,
+    SignInEndpoints,
+    check_config,
+    enter_site,
+    forget_start,
+    is_started,
+)
 from toolplug.providers.routes import BoundRoute, MountedRoute, bound_routes
 from toolplug.providers.site import ProviderContext, SiteFor
 

@@ -7,7 +7,7 @@ import logging
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property, wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
@@ -16,7 +16,6 @@ from toolplug.catalog.call import CallContext, ToolCall, enter_frame
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Target
 from toolplug.errors import InvalidDefinition
-from toolplug.execution.user_auth import SignInEndpoints
 from toolplug.providers.authoring import bound_tools, declare
 from toolplug.providers.offering.definitions import Prompt, Resource
 from toolplug.providers.offering.prompts import bound_prompts, declare_prompts
@@ -150,6 +149,30 @@ def _adapt(found: Any, own: ClassFunction, places: Sequence[int]) -> Callable[..
         first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
         adapted.__signature__ = signature.replace(parameters=[first, *signature.parameters.values()])
     return adapted
+
+
+class SignInEndpoints(NamedTuple):
+    """Where callers sign in to the system behind a provider, which `FunctionProvider.sign_in_endpoints` returns.
+
+    `issuer` is a URL whose metadata has the endpoints. Without it, `authorization` and `token` are the URLs of OAuth
+    2.1; `refresh` is another one for new tokens, empty for `token`. `scopes` are asked for where the entry has none.
+
+    ```python
+    from toolplug import FunctionProvider, SignInEndpoints
+
+    class Shop(FunctionProvider):
+        def sign_in_endpoints(self) -> SignInEndpoints:
+            return SignInEndpoints(issuer="https://id.example")
+
+    assert Shop().sign_in_endpoints().scopes == ()
+    ```
+    """
+
+    issuer: str = ""
+    authorization: str = ""
+    token: str = ""
+    refresh: str = ""
+    scopes: tuple[str, ...] = ()
 
 
 class FunctionProvider:

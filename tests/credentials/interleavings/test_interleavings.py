@@ -157,6 +157,25 @@ async def test_a_thousand_calls_at_two_hosts_renew_an_expired_token_once() -> No
         assert ada.issuer.refreshes == 1
 
 
+async def test_a_call_that_is_given_up_while_its_token_is_renewed_costs_no_sign_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def answer_late(issuer: Issuer, fault: str) -> None:
+        await asyncio.sleep(1)
+
+    monkeypatch.setattr(Issuer, "_lose", answer_late)
+    async with signed_in(60.0) as ada:
+        await asyncio.sleep(61)
+        call = asyncio.create_task(ada.call(0))
+        while not ada.issuer.refreshes:
+            await asyncio.sleep(0.01)
+        call.cancel()
+        await asyncio.wait([call])
+        assert await ada.call(0) == await ada.call(1)
+        assert ada.issuer.refreshes == 1
+        await ada.hosts[0].service.oauth.aclose()  # gives the lease back
+
+
 async def test_a_token_of_seconds_is_renewed_in_the_middle_of_its_life() -> None:
     async with signed_in(20.0) as ada:
         first = await ada.call(0)

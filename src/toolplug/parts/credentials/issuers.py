@@ -33,8 +33,9 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAu
 from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
 from pydantic import AnyHttpUrl, AnyUrl, BaseModel, HttpUrl, TypeAdapter, ValidationError
 
-from toolplug.execution.user_auth import AuthOwner, OAuthClient, SignInEndpoints, UserOAuth
+from toolplug.execution.user_auth import AuthOwner, OAuthClient, UserOAuth
 from toolplug.parts.credentials.tokens import UserTokens
+from toolplug.providers.provider import SignInEndpoints
 
 CLIENT_NAME = "toolplug"
 _GRANTS = ["authorization_code", "refresh_token"]

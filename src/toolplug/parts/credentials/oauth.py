@@ -15,11 +15,12 @@ import orjson
 
 from toolplug.catalog.call import CREDENTIAL_NEEDED, SIGN_IN_NEEDED, Principal
 from toolplug.errors import StoreConflict, ToolUnavailable, Unsealable
-from toolplug.execution.user_auth import AuthOwner, OAuthClient, SignInEndpoints, UserOAuth
+from toolplug.execution.user_auth import AuthOwner, OAuthClient, UserOAuth
 from toolplug.host.keys.host_key import Sealer
 from toolplug.net.egress import Egress
 from toolplug.parts.credentials.sign_ins import AskedSignIn, BegunSignIn, SignIns
 from toolplug.parts.credentials.tokens import KeptConnection, TokenRecords, UserConnection, UserTokens, user_key
+from toolplug.providers.provider import SignInEndpoints
 from toolplug.runtime.keyed_locks import KeyedLocks
 from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.runtime.threads import in_own_thread

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from toolplug.catalog.call import CallContext, Principal
-from toolplug.execution.user_auth import AuthOwner, SignInEndpoints, UserAuth, UserOAuth
+from toolplug.execution.user_auth import AuthOwner, UserAuth, UserOAuth
 from toolplug.host.file.settings import HostSettings
 from toolplug.net.egress import Egress
 from toolplug.parts.credentials.exchange import ExchangedTokens
@@ -16,6 +16,7 @@ from toolplug.parts.credentials.settings import CredentialSettings, LoginClient
 from toolplug.parts.credentials.sign_ins import AskedSignIn
 from toolplug.providers.host_part import PartServices
 from toolplug.providers.plugins.registration import PluginManager
+from toolplug.providers.provider import SignInEndpoints
 
 
 class TokenService:

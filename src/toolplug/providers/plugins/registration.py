@@ -24,11 +24,11 @@ from toolplug.crashes import CodeOwner, log_crash
 from toolplug.execution.call_hooks.call_hooks import CallHooks, Monitor
 from toolplug.execution.call_hooks.isolation import CallHook, FailureCounts, OnFailure, count_nothing
 from toolplug.execution.call_hooks.tracers import OwnedTracer
-from toolplug.execution.user_auth import SignInEndpoints
 from toolplug.providers.offering.definitions import ConsolePage, OpenToolsetSource
 from toolplug.providers.offering.mcp_extensions import McpExtension
 from toolplug.providers.plugins.changes import ChangeFollower
 from toolplug.providers.plugins.implementations import HOOKS, PROJECT, PluginHooks, asking
+from toolplug.providers.provider import SignInEndpoints
 from toolplug.providers.site import ProviderContext
 from toolplug.search.tools import ToolRanker
 

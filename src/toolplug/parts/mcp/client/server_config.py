@@ -49,8 +49,9 @@ class Endpoint:
     """A server over Streamable HTTP.
 
     `headers` are sent with each request. With `user_auth` they, and `oauth`, serve the list of tools alone: requests of
-    callers carry their own credentials; the connection that they share, or that one has, is `of_user`. A `trusted` URL
-    is in the operator's file and is allowed as written; any other must be public or listed under `egress.allow`.
+    callers carry their own credentials; the connection that they share, or that one has, is `of_user`. `listens`: what
+    the server announces is followed. A `trusted` URL is in the operator's file and is allowed as written; any other
+    must be public or listed under `egress.allow`.
     """
 
     url: str
@@ -58,6 +59,7 @@ class Endpoint:
     oauth: ClientCredentials | None = None
     user_auth: UserAuth | None = None
     of_user: bool = False
+    listens: bool = True
     trusted: bool = False
 
 

@@ -36,7 +36,7 @@ from toolplug.parts.mcp.client.connection_strategies import (
 from toolplug.parts.mcp.client.plans import Labels, ServerPlanner, over
 from toolplug.parts.mcp.client.server_config import Command, Endpoint, Server
 from toolplug.parts.mcp.client.user_connections import UserConnections
-from toolplug.parts.mcp.client.user_lists import SignInTarget, UserLists, sign_in_tool
+from toolplug.parts.mcp.client.user_lists import ListUpdates, SignInTarget, User, UserLists, sign_in_tool
 from toolplug.parts.mcp.discovery.listing import ListReader
 from toolplug.parts.mcp.discovery.offers import NO_OFFERS, FoundOffers, RawOffers
 from toolplug.parts.mcp.discovery.record import NEVER, DiscoveryRecord, FoundTool, ListingFailed, ServerState, hold_back
@@ -285,6 +285,7 @@ class ServerTools:
         self._listed_once = False
         self._refused = False
         self._users: UserLists = UserLists(server.name.id)
+        self._updates: ListUpdates = ListUpdates(self._users, lambda: self._shared, self._show_lists, pause)
         self._announces: bool | None = None
         # None where callers act as themselves: the server is then listed over a connection for each listing.
         self._link: PersistentConnection | None = None
@@ -402,6 +403,7 @@ class ServerTools:
     async def aclose(self) -> None:
         """List no tools, end the servers of all sessions now, and the others after their calls."""
         self._closed = True
+        await self._updates.aclose()
         await self._followed.aclose()
         self._leave()
         self.live.publish(EMPTY_CATALOG)
@@ -421,8 +423,18 @@ class ServerTools:
 
     def for_users(self, on_change: OnChange) -> SwitchedConnection:
         """Return a way to the server for callers who act as themselves."""
-        users = UserConnections(self.server, self.connect, self.services.credentials, self.endings, on_change)
+
+        def tell(user: User | None) -> None:
+            on_change()
+            if self._lists_for_each_user:
+                self._updates.due(user)
+
+        users = UserConnections(self.server, self.connect, self.services.credentials, self.endings, tell)
         return SwitchedConnection(users, callers=users)
+
+    def _show_lists(self) -> None:
+        if self._lists_for_each_user:
+            self._publish(EMPTY_CATALOG)
 
     async def _on_begin(self, connection: ServerConnection) -> None:
         """Report a new process as a change, as it may be another version than the listed one."""
@@ -466,7 +478,7 @@ class ServerTools:
 
         held = hold_back(DiscoveryRecord(tools=tuple(users.union())), self.server.locked)
         tools = self.planner.catalog(held.tools, reach, gates_of=gates)
-        target = SignInTarget(reach, users, lambda: self._publish(EMPTY_CATALOG))
+        target = SignInTarget(reach, users, self._show_lists)
         own = (*self.planner.own_gates, users.sign_in_gate(origin))
         sign_in = sign_in_tool(self.services, self._labels, self.server.name.id, target, own)
         return Catalog((sign_in, *tools.values()), unavailable=tools.unavailable)

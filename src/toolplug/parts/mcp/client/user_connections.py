@@ -16,7 +16,7 @@ from toolplug.catalog.call import CREDENTIAL_NEEDED, CallContext
 from toolplug.errors import ToolUnavailable
 from toolplug.execution.user_auth import AuthOwner, HostCredentials, UserAuth
 from toolplug.host.file.tool_servers import KIND
-from toolplug.parts.mcp.client.connection import STATELESS, Connect, CredentialRefused, OnChange, ServerConnection
+from toolplug.parts.mcp.client.connection import STATELESS, Connect, CredentialRefused, ServerConnection
 from toolplug.parts.mcp.client.connection_strategies import (
     AskOver,
     BackgroundCloses,
@@ -26,6 +26,7 @@ from toolplug.parts.mcp.client.connection_strategies import (
     ServerDown,
 )
 from toolplug.parts.mcp.client.server_config import Endpoint, Server
+from toolplug.parts.mcp.client.user_lists import User
 
 T = TypeVar("T")
 
@@ -50,7 +51,10 @@ class _UserLine:
 
 
 class UserConnections(ConnectionStrategy):
-    """The connections of all users of one server. `on_change` is called when one of them is told of another list."""
+    """The connections of all users of one server.
+
+    `on_change` is called when one of them is told of another list, with its user, or with None where it serves all.
+    """
 
     def __init__(
         self,
@@ -58,7 +62,7 @@ class UserConnections(ConnectionStrategy):
         connect: Connect,
         credentials: HostCredentials,
         endings: BackgroundCloses,
-        on_change: OnChange,
+        on_change: Callable[[User | None], None],
         *,
         idle_s: float = IDLE_S,
     ) -> None:
@@ -131,7 +135,7 @@ class UserConnections(ConnectionStrategy):
         async with self._first:
             if (line := self._open_line(key, headers)) is not None:
                 return line
-            line = self._make(headers)
+            line = self._make(key, headers)
             try:
                 connection = await line.link.ensure_open()
             except BaseException:
@@ -163,14 +167,20 @@ class UserConnections(ConnectionStrategy):
             line = None
         if line is None:
             self._make_room()
-            line = self._make(headers)
+            line = self._make(key, headers)
         self._own[key] = line  # the last one used is the last to go
         return line
 
-    def _make(self, headers: Mapping[str, str]) -> _UserLine:
-        own = replace(self._endpoint, headers=headers, oauth=None, user_auth=None, of_user=True)
+    def _make(self, key: _Key, headers: Mapping[str, str]) -> _UserLine:
+        def tell() -> None:
+            self._on_change(None if self._shared is line else key[:2])
+
+        # What a caller brings is for its calls: its list is that of the operator.
+        listens = not self._auth.given_name
+        own = replace(self._endpoint, headers=headers, oauth=None, user_auth=None, of_user=True, listens=listens)
         server = replace(self._server, transport=own)
-        return _UserLine(PersistentConnection(server, self._connect, self._on_change, restarts=self._restarts), headers)
+        line = _UserLine(PersistentConnection(server, self._connect, tell, restarts=self._restarts), headers)
+        return line
 
     def _make_room(self) -> None:
         if len(self._own) < MAX_USERS:

@@ -3,38 +3,56 @@
 Where the operator's `headers` or `oauth` list the server, that list is for all. Until then a user is shown one tool,
 `sign_in`: its call ends with the link to sign in, and with a token it lists the server for this user. Each user is
 shown its own list from then on, and no other one. What is kept is bounded, in the memory of one process: a user whose
-list was dropped is shown `sign_in` again, which gives no link to one who is connected.
+list was dropped is shown `sign_in` again, which gives no link to one who is connected. So is one who comes to another
+process: the store need not have lists, which a server can give at any time.
+
+A server that announces another list is listed again: for the user of that connection, or, over one that serves all
+users, for all who have a list.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
 from toolplug.catalog.definition import ToolDefinition, ToolHints
 from toolplug.catalog.gates import Gate, ShownGate
 from toolplug.catalog.plan import Tool
 from toolplug.catalog.text import pluralize
+from toolplug.errors import StoreError, ToolUnavailable
 from toolplug.execution.plans import CallServices, own_tool
 from toolplug.host.file.tool_servers import KIND
+from toolplug.parts.mcp.client.connection import BadAnswer, ConnectionFailed, ServerRefused
 from toolplug.parts.mcp.client.connection_strategies import ConnectionStrategy, SwitchedConnection
 from toolplug.parts.mcp.client.plans import Labels, OwnTarget, refusals_in_words
 from toolplug.parts.mcp.discovery.listing import ListReader
-from toolplug.parts.mcp.discovery.record import DiscoveryRecord, FoundTool, ServerState
+from toolplug.parts.mcp.discovery.record import DiscoveryRecord, FoundTool, ListingFailed, ServerState
 
 SIGN_IN = "sign_in"
 MAX_LISTS = 1_000
 MAX_KEPT_TOOLS = 100_000
 """Users of one server with a list, and the entries of their lists together, at a hundred bytes each; the list that was
 used least recently goes. Tools that are equal in several lists are one object."""
+RELISTS_AT_ONCE = 4
+RELIST_PAUSE_S = 1.0
+"""A server that announces changes without end is listed for its users over so many requests at once, and then not again
+for this time, as the list of the operator is."""
 TIMEOUT_S = 60.0
 _MAX_RESULT_BYTES = 65_536
 _SHOWN = 50
 
-_User = tuple[str, str]
+User = tuple[str, str]
+"""Tenant and subject."""
+
+
+class _UserList(NamedTuple):
+    who: Principal
+    tools: Mapping[str, FoundTool]
 
 
 class UserLists:
@@ -46,7 +64,7 @@ class UserLists:
 
     def __init__(self, server: str) -> None:
         self._reader = ListReader(server)
-        self._lists: OrderedDict[_User, Mapping[str, FoundTool]] = OrderedDict()
+        self._lists: OrderedDict[User, _UserList] = OrderedDict()
         self._kept = 0
 
     async def read(self, raw: Sequence[object]) -> Sequence[FoundTool]:
@@ -56,9 +74,9 @@ class UserLists:
 
     def keep(self, who: Principal, tools: Sequence[FoundTool]) -> None:
         """Keep the list of this user."""
-        self._drop(_user(who))
-        self._lists[_user(who)] = {tool.name: tool for tool in tools}
-        self._kept += len(tools)
+        self._drop(user_of(who))
+        self._lists[user_of(who)] = made = _UserList(who, {tool.name: tool for tool in tools})
+        self._kept += len(made.tools)
         while len(self._lists) > MAX_LISTS or (self._kept > MAX_KEPT_TOOLS and len(self._lists) > 1):
             self._drop(next(iter(self._lists)))
 
@@ -68,12 +86,29 @@ class UserLists:
         self._kept = 0
 
     def has_list(self, who: Principal) -> bool:
-        """Return whether there is a list of this user."""
-        return _user(who) in self._lists
+        """Return whether there is a list of this user, which is used by that."""
+        if user_of(who) not in self._lists:
+            return False
+        self._lists.move_to_end(user_of(who))
+        return True
+
+    def users(self, user: User | None = None) -> Sequence[Principal]:
+        """Return who has a list, or this user if it has one."""
+        found = list(self._lists.values()) if user is None else [self._lists[user]] if user in self._lists else []
+        return [each.who for each in found]
+
+    def replace(self, who: Principal, tools: Sequence[FoundTool]) -> bool:
+        """Keep another list of a user that still has one, and return whether it differs from that."""
+        known, new = self._lists.get(user_of(who)), {tool.name: tool for tool in tools}
+        if known is None or known.tools == new:
+            return False
+        self.keep(who, tools)
+        return True
 
     def lists(self, who: Principal, name: str, digest: str) -> bool:
         """Return whether the list of this user has the tool of this name in this definition."""
-        found = self._lists.get(_user(who), {}).get(name)
+        known = self._lists.get(user_of(who))
+        found = None if known is None else known.tools.get(name)
         return found is not None and found.definition.ref.digest == digest
 
     def gate(self, definition: ToolDefinition, origin: str) -> Gate:
@@ -89,19 +124,75 @@ class UserLists:
     def union(self) -> Sequence[FoundTool]:
         """Return the tools of all lists, the first one of each name."""
         found: dict[str, FoundTool] = {}
-        for tools in self._lists.values():
-            for name, tool in tools.items():
+        for each in self._lists.values():
+            for name, tool in each.tools.items():
                 found.setdefault(name, tool)
         return [tool for name, tool in found.items() if name != SIGN_IN]
 
     def _lacks_list(self, who: Principal) -> bool:
         return not self.has_list(who)
 
-    def _drop(self, user: _User) -> None:
-        self._kept -= len(self._lists.pop(user, ()))
+    def _drop(self, user: User) -> None:
+        gone = self._lists.pop(user, None)
+        self._kept -= 0 if gone is None else len(gone.tools)
 
 
-def _user(who: Principal) -> _User:
+class ListUpdates:
+    """Lists a server again for the users whose list it says has changed, a few at once, in rounds.
+
+    `reach` returns the way to the server, None for one that is disabled. `listed` is called after a round that has
+    changed a list.
+    """
+
+    def __init__(
+        self,
+        lists: UserLists,
+        reach: Callable[[], SwitchedConnection | None],
+        listed: Callable[[], None],
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._lists = lists
+        self._reach = reach
+        self._listed = listed
+        self._pause = pause
+        self._due: dict[User, Principal] = {}
+        self._rounds: asyncio.Task[None] | None = None
+
+    def due(self, user: User | None) -> None:
+        """Have the list of this user, or of all users, read again."""
+        self._due.update({user_of(who): who for who in self._lists.users(user)})
+        if self._due and (self._rounds is None or self._rounds.done()):
+            self._rounds = asyncio.create_task(self._run(), name="toolplug-mcp-user-lists")
+
+    async def aclose(self) -> None:
+        """Read no more lists."""
+        if self._rounds is not None:
+            self._rounds.cancel()
+            await asyncio.wait([self._rounds])
+
+    async def _run(self) -> None:
+        places = asyncio.Semaphore(RELISTS_AT_ONCE)
+        while self._due:
+            users, self._due = [*self._due.values()], {}
+            if any(await asyncio.gather(*(self._update(who, places) for who in users))):
+                self._listed()
+            await self._pause(RELIST_PAUSE_S)
+
+    async def _update(self, who: Principal, places: asyncio.Semaphore) -> bool:
+        reach = self._reach()
+        if reach is None:
+            return False
+        async with places:
+            try:
+                # The token is that of the store: this is no request of the user's.
+                tools = await self._lists.read(await reach.ask_as(CallContext(who), list_over))
+            except (ToolUnavailable, StoreError, ConnectionFailed, ServerRefused, BadAnswer, ListingFailed):
+                return False  # without a token, or the server is down: the list stays until it can be read
+        return self._lists.replace(who, tools)
+
+
+def user_of(who: Principal) -> User:
+    """Return whose a list is."""
     return who.tenant, who.subject
 
 
@@ -116,7 +207,7 @@ class SignInTarget(OwnTarget):
     async def __call__(self, call: ToolCall, context: CallContext) -> ToolResult:
         """Answer the names of the tools."""
         with refusals_in_words():
-            raw = await self._reach.ask_as(context, _list_over)
+            raw = await self._reach.ask_as(context, list_over)
         tools = await self._lists.read(raw)
         self._lists.keep(context.principal, tools)
         self._listed()
@@ -125,7 +216,8 @@ class SignInTarget(OwnTarget):
         return ToolResult(output=f"The user is signed in. Listed now, {pluralize(len(tools), 'tool')}: {names}{more}")
 
 
-def _list_over(line: ConnectionStrategy, headers: Mapping[str, str]) -> Awaitable[Sequence[object]]:
+def list_over(line: ConnectionStrategy, headers: Mapping[str, str]) -> Awaitable[Sequence[object]]:
+    """Return the list of the server as it sends it, to whom these headers are of."""
     return line.ask(lambda connection: connection.tools(headers))
 
 

@@ -419,7 +419,7 @@ class _Connector:
                 on_change,
                 probes=(True,),
                 secrets=_secrets(transport),
-                news=not transport.of_user,
+                news=transport.listens,
                 extensions=self._extensions,
             )
         try:
