@@ -87,7 +87,10 @@ def codex() -> Path:
 
 
 def environment(client: str) -> Path:
-    """Where the environment of a Python client or framework is, made if it is not there."""
+    """Where the environment of a Python client or framework is, made if it is not there.
+
+    Two who make it at once both make one, and the second is thrown away.
+    """
     requirements = REQUIREMENTS / f"{client}.txt"
     digest = hashlib.sha256(requirements.read_bytes()).hexdigest()[:12]
     place = Path(sys.prefix) / "clients" / f"{client}-{digest}"
@@ -97,7 +100,10 @@ def environment(client: str) -> Path:
     with tempfile.TemporaryDirectory(dir=place.parent) as unfinished:
         made = Path(unfinished) / client
         make_environment(made, "--no-deps", "-r", requirements)
-        os.rename(made, place)
+        try:
+            os.rename(made, place)
+        except OSError:
+            assert place.is_dir()
     return place
 
 

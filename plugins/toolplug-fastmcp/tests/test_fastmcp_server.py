@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -92,6 +93,25 @@ async def one() -> int:
     return 1
 '''
 
+APART = '''
+import os
+from fastmcp import Context, FastMCP
+from fastmcp.exceptions import ToolError
+
+mcp = FastMCP("away")
+
+@mcp.tool
+async def process_of(text: str, ctx: Context) -> str:
+    """Say the process, and the text."""
+    await ctx.report_progress(1, 2, "half")
+    return f"{os.getpid()} {text}"
+
+@mcp.tool
+def fail(text: str) -> str:
+    """Fail in words."""
+    raise ToolError(text)
+'''
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -177,3 +197,16 @@ async def test_a_wrong_entry_is_one_row_that_says_what_is_wrong_and_the_fix(fold
         (record,) = [record for record in host.records() if record.key == "own"]
     assert record.state == "start-failed"
     assert WRONG[name] in record.reason
+
+
+@pytest.mark.process
+@pytest.mark.requirement("I39-adapters-apart")
+async def test_a_server_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "apart.py").write_text(APART)
+    entry = {"enabled": True, "type": "fastmcp", "server": "./apart.py", "run": {"process": True}}
+    file = tmp_path / "providers.yaml"
+    file.write_text(str({"store": "memory://", "providers": {"own": entry}}))
+    answer, fail = await served(file, ("process_of", {"text": "hey"}), ("fail", {"text": "no such row"}))
+    process, text = answer.output.split()
+    assert (int(process) != os.getpid(), text) == (True, "hey")
+    assert (fail.status, fail.output) == ("tool_error", "no such row")

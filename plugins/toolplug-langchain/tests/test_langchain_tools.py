@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -92,6 +93,28 @@ def made(word):
     return [Greeting(word=word), Kit()]
 '''
 
+APART = '''
+import os
+from langchain_core.tools import ToolException, tool
+
+@tool
+def process_of(text: str) -> str:
+    """Say the process, and the text."""
+    return f"{os.getpid()} {text}"
+
+@tool
+async def fail(text: str) -> str:
+    """Fail in words."""
+    raise ToolException(text)
+
+@tool
+def picture() -> list:
+    """Draw."""
+    return [{"type": "image_url", "image_url": {"url": "data:image/png;base64,cG5n"}}]
+
+every = [process_of, fail, picture]
+'''
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -134,6 +157,19 @@ async def test_tools_answer_as_they_do_in_an_agent(folder: Path) -> None:
     assert which.output.startswith("call ")
     assert (odd.status, odd.output) == ("tool_error", "the tool refuses its arguments: number: Value error, is odd")
     assert (picture.output, picture.parts) == ("drawn", ({"type": "image", "data": "cG5n", "mimeType": "image/png"},))
+
+
+@pytest.mark.process
+@pytest.mark.requirement("I39-adapters-apart")
+async def test_tools_run_in_a_process_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "apart.py").write_text(APART)
+    settings = {"tool": "./apart.py:every", "run": {"process": True}}
+    calls = [("process_of", {"text": "hey"}), ("fail", {"text": "no such row"}), ("picture", {})]
+    answer, fail, picture = await served(tmp_path, settings, *calls)
+    process, text = answer.output.split()
+    assert (int(process) != os.getpid(), text) == (True, "hey")
+    assert (fail.status, fail.output) == ("tool_error", "no such row")
+    assert picture.parts == ({"type": "image", "data": "cG5n", "mimeType": "image/png"},)
 
 
 @pytest.mark.requirement("I39-langchain")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -72,6 +73,22 @@ def nothing():
 class Broken:
     def __init__(self):
         raise RuntimeError("no key")
+'''
+
+APART = '''
+import os
+from llama_index.core.tools.tool_spec.base import BaseToolSpec
+
+class Shop(BaseToolSpec):
+    spec_functions = ["process_of", "fail"]
+
+    def process_of(self, text: str) -> str:
+        """Say the process, and the text."""
+        return f"{os.getpid()} {text}"
+
+    async def fail(self, text: str) -> str:
+        """Fail in words."""
+        raise ValueError(text)
 '''
 
 
@@ -152,3 +169,14 @@ async def test_a_wrong_entry_is_one_row_that_says_what_is_wrong_and_the_fix(fold
         (record,) = [record for record in host.records() if record.key == "x"]
     assert record.state == "start-failed"
     assert WRONG[name] in record.reason
+
+
+@pytest.mark.process
+@pytest.mark.requirement("I39-adapters-apart")
+async def test_tools_run_in_a_process_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "apart.py").write_text(APART)
+    settings = {"spec": "./apart.py:Shop", "run": {"process": True}}
+    answer, fail = await served(tmp_path, settings, ("process_of", {"text": "hey"}), ("fail", {"text": "no such row"}))
+    process, text = answer.output.split()
+    assert (int(process) != os.getpid(), text) == (True, "hey")
+    assert (fail.status, fail.output) == ("tool_error", "no such row")

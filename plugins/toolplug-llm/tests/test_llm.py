@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -90,6 +91,28 @@ def register_tools(register):
     register(Clock)
     register(noon)
 """
+
+AWAY = '''
+import llm, os
+
+class Notes(llm.Toolbox):
+    def __init__(self):
+        self.lines = []
+
+    def add(self, text: str) -> str:
+        "Add a line; say the process and all lines."
+        self.lines.append(text)
+        return " ".join([str(os.getpid()), *self.lines])
+
+def fail(text: str):
+    "Fail."
+    raise ValueError(text)
+
+@llm.hookimpl
+def register_tools(register):
+    register(Notes)
+    register(fail)
+'''
 
 
 def caller(tenant: str) -> CallContext:
@@ -219,3 +242,25 @@ async def test_a_wrong_entry_says_what_is_wrong_and_the_fix(install: Install, ca
         async with open_host({"store": "memory://", "providers": {"x": {"enabled": True, "type": "llm", **settings}}}):
             raise AssertionError("it must not start")
     assert said in str(caught.value)
+
+
+@pytest.mark.process
+@pytest.mark.requirement("I39-adapters-apart")
+async def test_a_plugin_runs_in_an_environment_of_its_own_that_the_host_has_not(
+    own_environment: Callable[[str, str], Path],
+) -> None:
+    python = own_environment("llm-tools-away", AWAY)
+    entry = {"enabled": True, "type": "llm", "plugin": "llm-tools-away"}
+    providers = {
+        "away": {**entry, "run": {"process": True, "python": str(python)}},
+        "here": {**entry, "required": False},
+    }
+    async with open_host({"store": "memory://", "providers": providers}) as host:
+        executor = host.executor_for(caller("one").principal)
+        calls = [await executor.call("Notes_add", text=text) for text in ("a", "b")]
+        fail = await executor.call("fail", text="no such row")
+        here = next(record for record in host.records() if record.key == "here")
+    assert [call.output.partition(" ")[2] for call in calls] == ["a", "a b"]
+    assert {call.output.partition(" ")[0] for call in calls}.isdisjoint({str(os.getpid())})
+    assert (fail.status, fail.output) == ("tool_error", "no such row")
+    assert (here.state, "no package 'llm-tools-away' is installed" in here.reason) == ("start-failed", True)
