@@ -22,8 +22,13 @@ def make_environment(place: Path, *packages: str | Path) -> Path:
     """
     venv.create(place, with_pip=False)
     scripts = place / "bin"
-    _uv("pip", "install", "--python", scripts / "python", *packages)
+    install_into(scripts / "python", *packages)
     return scripts
+
+
+def install_into(python: Path, *packages: str | Path) -> None:
+    """Install packages into the environment of this interpreter."""
+    _uv("pip", "install", "--python", python, *packages)
 
 
 def install_wheels(folder: Path, core: str, plugin: str, package: Path) -> tuple[Path, Path]:

@@ -18,6 +18,8 @@ PAGES = sorted(
 )
 ELSEWHERE = {f"docs/how-to/use-with-{name.replace('_', '-')}.md" for name in (*FRAMEWORKS, *PROGRAMS_OF_PAGES)}
 """They run with their framework or program: tests/clients/test_integrations.py, tests/clients/test_programs.py."""
+FOREIGN = "docs/how-to/use-llm-plugins.md"
+"""Its packages are in no environment of the tests: tests/integrations/test_foreign_packages.py."""
 CONTAINERS = "docs/how-to/run-replicas.md"
 """What it says runs without containers in tests/docs/test_replicas.py."""
 ADVANCED = ("docs/how-to/", "plugins/")
@@ -32,7 +34,7 @@ WITH_EXAMPLES = [
         id=page,
     )
     for page in PAGES
-    if page not in ELSEWHERE | {CONTAINERS} and any(fences((ROOT / page).read_text("utf-8")))
+    if page not in ELSEWHERE | {CONTAINERS, FOREIGN} and any(fences((ROOT / page).read_text("utf-8")))
 ]
 
 

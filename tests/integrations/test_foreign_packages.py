@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sqlite3
 import subprocess
 from collections.abc import Mapping
@@ -12,10 +13,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.environments import CONSOLE, build_wheel, make_environment
+from tests.cli.process import toolplug
+from tests.docs.reader import Reader
+from tests.environments import CONSOLE, INSTALL_S, build_wheel, install_into, make_environment
 from tests.requirement_table import ROOT
 
-pytestmark = [pytest.mark.judge, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.judge, pytest.mark.timeout(900)]
 
 
 class Followed(NamedTuple):
@@ -161,3 +164,31 @@ def test_the_page_of_an_adapter_serves_three_packages_of_others(
     for name, call in page.calls.items():
         status, output = answers[name]
         assert (status, call is None or call[1] in output) == ("listed" if call is None else "success", True), output
+
+
+@pytest.mark.requirement("I39-first-plugin")
+def test_a_stranger_serves_a_plugin_by_the_page_of_llm_alone(wheels: tuple[str, Path], tmp_path: Path) -> None:
+    """On two busy cores: 80 s for pip with an empty cache, 15 s for all else, of the three minutes that it may take."""
+    page = (ROOT / "docs/how-to/use-llm-plugins.md").read_text("utf-8")
+    install = shlex.split(page.partition("Install: `pip install ")[2].partition("`")[0])
+    assert install[:2] == ["toolplug[server]", "toolplug-llm"]
+    own = build_wheel(tmp_path / "wheels", ROOT / "plugins/toolplug-llm")
+    scripts = make_environment(tmp_path / "clean", *wheels, own, *install[2:])
+    (site,) = scripts.parent.glob("lib/*/site-packages")
+    with Reader(tmp_path, {}, packages=[str(site)]) as reader:
+        reader.read(page)
+
+
+@pytest.mark.requirement("I39-adapters-apart")
+def test_env_makes_the_environment_of_a_plugin_that_the_host_has_not(tmp_path: Path) -> None:
+    own = build_wheel(tmp_path / "wheels", ROOT / "plugins/toolplug-llm")
+    run = {"process": True, "python": "./env/bin/python", "package": f"toolplug-llm @ {own.as_uri()}"}
+    entry = {"enabled": True, "type": "llm", "plugin": "llm-tools-quickjs", "run": run}
+    (tmp_path / "providers.yaml").write_text(json.dumps({"store": "memory://", "providers": {"script": entry}}))
+    made = toolplug("env", "script", folder=tmp_path, patience_s=INSTALL_S)
+    assert made.code == 0, made.err
+    lacks = toolplug("check", "--start", folder=tmp_path)
+    assert "no package 'llm-tools-quickjs' is installed: pip install llm-tools-quickjs" in lacks.out, lacks.err
+    install_into(tmp_path / "env/bin/python", "llm-tools-quickjs")
+    called = toolplug("call", "QuickJS_execute_javascript", "javascript=6*7", folder=tmp_path)
+    assert (called.code, called.out.strip()) == (0, "42"), called.err

@@ -14,7 +14,6 @@ from tests.apart.own_environment import linked_environment
 SOURCE = Path(__file__).parents[1] / "src"
 
 
-
 @pytest.fixture
 def own_environment(tmp_path: Path) -> Callable[[str, str], Path]:
     """Makes an environment with the adapter and a plugin of this name and code; gives its interpreter."""

@@ -92,7 +92,7 @@ def register_tools(register):
     register(noon)
 """
 
-AWAY = '''
+AWAY = """
 import llm, os
 
 class Notes(llm.Toolbox):
@@ -112,7 +112,7 @@ def fail(text: str):
 def register_tools(register):
     register(Notes)
     register(fail)
-'''
+"""
 
 
 def caller(tenant: str) -> CallContext:

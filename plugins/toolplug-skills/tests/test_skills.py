@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from toolplug import CallContext, FunctionRegistry, ToolCall
+from toolplug import CallContext, FunctionRegistry, ToolCall, open_host
 from toolplug.errors import ConfigError
 from toolplug.testing.provider_check import check_provider, running
 from toolplug_skills.provider import Skills
@@ -143,6 +143,17 @@ async def test_a_folder_that_is_not_there_stops_the_start_and_two_of_a_name_are_
         assert await output(registry, "load_skill", name="one") == "Do it.\n"
         (problem,) = await provider.diagnose()
     assert f"the skill 'one' is in {tmp_path}/a/one too" in problem
+
+
+@pytest.mark.process
+@pytest.mark.requirement("I39-skills")
+async def test_a_process_of_its_own_is_refused_in_words(tmp_path: Path) -> None:
+    write_skill(tmp_path, "one")
+    entry = {"enabled": True, "folders": [str(tmp_path)], "run": {"process": True}}
+    with pytest.raises(ConfigError) as caught:
+        async with open_host({"store": "memory://", "providers": {"skills": entry}}):
+            raise AssertionError("it must not start")
+    assert "mcp_extensions cannot be used from a process of its own (remove run from its entry" in str(caught.value)
 
 
 @pytest.mark.requirement("I39-skills-paths")
