@@ -12,6 +12,7 @@ from tests.cli.process import toolplug
 from toolplug import ConfigError
 from toolplug.host.file.configuration import Configuration, read_configuration
 from toolplug.locking.comparison import compare_data
+from toolplug.locking.files import FilesUnreadable
 from toolplug.locking.lock_file import Lock, LockedProvider, read_lock, write_lock
 from toolplug.locking.making import list_differences, make_lock
 from toolplug.locking.reader import with_lock
@@ -118,6 +119,31 @@ def test_a_folder_that_is_gone_is_refused_in_words(folder: Path) -> None:
     (folder / "skills").rename(folder / "elsewhere")
     said = _refusal(folder)
     assert ["'./skills' cannot be read" in line for line in said] == [True]
+
+
+@pytest.mark.parametrize(
+    ("bound", "most", "words"),
+    [
+        ("toolplug_skills.locked.MAX_LOCKED_FILES", 1, "over 1 files"),
+        ("toolplug_skills.locked.MAX_LOCKED_BYTES", 10, "over 0 MiB"),
+        ("toolplug.providers.loading.MAX_DATA", 100, "over 100 characters"),
+    ],
+)
+def test_more_than_a_lock_takes_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, bound: str, most: int, words: str
+) -> None:
+    _lock(folder)
+    monkeypatch.setattr(bound, most)
+    assert [words in line for line in _refusal(folder)] == [True]
+
+
+def test_what_is_no_mapping_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "providers.yaml").write_text(
+        "store: memory://\nproviders:\n  menu: {enabled: true, type: ./menu.py, file: menu.txt}\n"
+    )
+    (tmp_path / "menu.py").write_text(CLASS.replace("{config.file: (folder / config.file).read_text()}", "[]"))
+    with pytest.raises(FilesUnreadable, match="returned list, not a mapping"):
+        _lock(tmp_path)
 
 
 def test_a_digest_is_compared_whole() -> None:
