@@ -51,7 +51,7 @@ def load_apart(
         open_settings=True,
         build=_Build(process),
         plugin=ApartProvider,
-        data_of=partial(_data_there, described, str(entry.owner)),
+        data_of=partial(_list_data_there, described, str(entry.owner)),
         tools=tuple(str(name) for name in described["tools"]),
         routes=tuple((str(method), str(path)) for method, path in described["routes"]),
         scopes=None if scopes is None else frozenset(str(scope) for scope in scopes),
@@ -120,7 +120,7 @@ def target_of(
     )
 
 
-def _data_there(described: Head, owner: str, config: object, folder: Path) -> Mapping[str, str]:
+def _list_data_there(described: Head, owner: str, config: object, folder: Path) -> Mapping[str, str]:
     """Return the data files that the process has found. Raises `ProviderError` if it could not."""
     refused = described.get("data_refused", "")
     if refused:

@@ -54,7 +54,7 @@ IDLE_SHARE = 0.01
 """An import that used less of a processor than this, of the time for which it was waited, hangs."""
 
 
-def no_data(config: object, folder: Path) -> Mapping[str, str]:
+def list_no_data(config: object, folder: Path) -> Mapping[str, str]:
     """Return no data files."""
     return {}
 
@@ -79,7 +79,7 @@ class ProviderType:
     open_settings: bool
     build: Callable[[str, object], FunctionProvider]
     plugin: object
-    data_of: Callable[[object, Path], Mapping[str, str]] = no_data
+    data_of: Callable[[object, Path], Mapping[str, str]] = list_no_data
     hooks: PluginHooks = NO_HOOKS
     tools: tuple[str, ...] = ()
     routes: tuple[tuple[str, str], ...] = ()
