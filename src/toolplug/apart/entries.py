@@ -51,6 +51,7 @@ def load_apart(
         open_settings=True,
         build=_Build(process),
         plugin=ApartProvider,
+        data_of=partial(_list_data_there, described, str(entry.owner)),
         tools=tuple(str(name) for name in described["tools"]),
         routes=tuple((str(method), str(path)) for method, path in described["routes"]),
         scopes=None if scopes is None else frozenset(str(scope) for scope in scopes),
@@ -117,6 +118,15 @@ def target_of(
         variables=dict(os.environ) if entry.run is APART_BY_DEFAULT else None,
         masked=partial(mask, own.withheld),
     )
+
+
+def _list_data_there(described: Head, owner: str, config: object, folder: Path) -> Mapping[str, str]:
+    """Return the data files that the process has found. Raises `ProviderError` if it could not."""
+    refused = described.get("data_refused", "")
+    if refused:
+        raise ProviderError(str(refused), state=ProviderState.INCOMPATIBLE, fix=f"correct the files of {owner}")
+    # A process with an older toolplug tells of none.
+    return {str(path): str(text) for path, text in described.get("data", {}).items()}
 
 
 class _Build:

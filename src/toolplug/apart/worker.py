@@ -29,7 +29,7 @@ from toolplug.apart.running import RunningProvider, refuse_hooks
 from toolplug.apart.values import Head, encode_error
 from toolplug.config.document import Document, Section, parse_document
 from toolplug.config.yaml_tree import KeyPath
-from toolplug.errors import Problem
+from toolplug.errors import Problem, ProviderError
 from toolplug.providers.entry import ProviderEntry
 from toolplug.providers.entry_points import GROUP, InstalledProvider
 from toolplug.providers.entry_settings import configure_entry
@@ -58,7 +58,7 @@ def main(descriptor: int, page_descriptor: int) -> None:
     logging.basicConfig(level=hello.get("level", logging.INFO), handlers=[log])
     try:
         loaded, entry, problems = _load(hello, frame.body)
-        described = _describe(loaded, entry, problems)
+        described = _describe(loaded, entry, problems) | _list_data(hello, loaded, entry, problems)
     except BaseException as error:  # noqa: BLE001  the provider's package is a stranger's
         ours.sendall(encode_frame(ANSWER, {"id": 0, "error": encode_error(error)}))
         _leave(1)
@@ -251,6 +251,16 @@ def _describe(loaded: ProviderType, entry: ProviderEntry, problems: list[Head]) 
         "unchecked": loaded.unchecked,
         "names_sign_in": loaded.names_sign_in,
     }
+
+
+def _list_data(hello: Head, loaded: ProviderType, entry: ProviderEntry, problems: list[Head]) -> Head:
+    """Return the data files of an entry with valid settings, or why there are none: only a lock asks for them."""
+    if problems:
+        return {}
+    try:
+        return {"data": dict(loaded.data_of(entry.settings, Path(hello["own"]["file"]).parent))}
+    except ProviderError as error:
+        return {"data_refused": str(error)}
 
 
 def _secrets(entry: ProviderEntry) -> list[str]:

@@ -55,6 +55,11 @@ def compare_environment(before: LockedEnvironment | None, now: LockedEnvironment
         yield f"the module {name} {what}, and no RECORD lists it"
 
 
+def compare_data(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
+    """Yield what is different about the data files of an entry; their digests are whole."""
+    yield from _compare_files(before, now, (), digits=None)
+
+
 def compare_tools(owner: str, before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
     """Yield what is different about the tools of a provider or server, a line for each tool."""
     for name, digest in now.items():
@@ -76,11 +81,11 @@ def _compare_requirements(before: LockedPackage, now: LockedPackage) -> Iterator
             yield f"needs {name} no longer"
 
 
-def _compare_files(before: Mapping[str, str], now: Mapping[str, str], unlisted: Iterable[str]) -> Iterator[str]:
+def _compare_files(
+    before: Mapping[str, str], now: Mapping[str, str], unlisted: Iterable[str], digits: int | None = SHORT
+) -> Iterator[str]:
     unlisted = set(unlisted)
-    lines = [
-        f"{path} has changed" for path, digest in now.items() if before.get(path, digest[:SHORT]) != digest[:SHORT]
-    ]
+    lines = [f"{path} has changed" for path, text in now.items() if before.get(path, text[:digits]) != text[:digits]]
     lines += [
         f"{path} is new{', and no RECORD lists it' if path in unlisted else ''}" for path in now if path not in before
     ]

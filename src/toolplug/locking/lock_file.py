@@ -76,7 +76,8 @@ class LockedPackage(_Value):
 class LockedProvider(_Value):
     """An entry of `providers:`; a file has a `digest` and no `package`. `tools` have a digest each.
 
-    `needs` are the names of all that its package needs in its environment, extras included.
+    `needs` are the names of all that its package needs in its environment, extras included. `data` are its data files,
+    by their paths as the provider names them.
     """
 
     key: str
@@ -86,6 +87,7 @@ class LockedProvider(_Value):
     digest: str = ""
     needs: tuple[str, ...] = ()
     tools: Digests
+    data: Digests
 
     @property
     def keys(self) -> frozenset[tuple[str, str]]:

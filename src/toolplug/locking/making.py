@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolplug.catalog.call import Principal
-from toolplug.errors import ApiError, Problem
+from toolplug.errors import ApiError, Problem, ProviderError
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.host import Host
-from toolplug.locking.comparison import compare_environment, compare_package, compare_tools
+from toolplug.locking.comparison import compare_data, compare_environment, compare_package, compare_tools
+from toolplug.locking.files import FilesUnreadable
 from toolplug.locking.installed import InstalledPackages, PackageNow
 from toolplug.locking.lock_file import Lock, LockedPackage, LockedProvider, LockedServer
 from toolplug.locking.reader import name_python, packages_of
@@ -47,6 +48,7 @@ def make_lock(configuration: Configuration, folder: Path, provider_tools: Tools,
             digest=hashlib.sha256(found.code).hexdigest() if found.file is not None else "",
             needs=tuple(each.locked.name for each in own[1:]),
             tools=dict(provider_tools.get(key, {})),
+            data=_list_data(configuration, key),
         )
         providers.append(locked)
     return MadeLock(
@@ -102,6 +104,8 @@ def list_differences(before: Lock, now: Lock) -> Iterator[str]:
             yield f"providers.{provider.key} is new"
         elif old.digest != provider.digest and provider.digest:
             yield f"providers.{provider.key}: {provider.type} has changed"
+        for line in compare_data({} if old is None else old.data, provider.data):
+            yield f"providers.{provider.key}: {line}"
         yield from compare_tools(f"providers.{provider.key}", {} if old is None else old.tools, provider.tools)
     yield from (f"providers.{each.key} is gone" for each in before.providers if now.provider(each.key) is None)
     for server in now.servers:
@@ -133,6 +137,16 @@ async def list_server_tools(host: Host, problems: list[Problem], by: Principal) 
             problems.append(Problem(code="discovery_failed", message=record.error, path=f"mcp_servers.{view.id}"))
         found[view.id] = {each.name: each.definition.ref.digest for each in record.tools}
     return found
+
+
+def _list_data(configuration: Configuration, key: str) -> dict[str, str]:
+    """Return the data files of an entry. Raises `FilesUnreadable`."""
+    providers = configuration.providers
+    try:
+        found = providers.loaded[key].type.data_of(providers.wanted[key].entry.settings, providers.document.folder)
+    except ProviderError as error:
+        raise FilesUnreadable(str(error)) from None
+    return dict(sorted(found.items()))
 
 
 def _warn(package: PackageNow) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.errors import ConfigError, ProviderError
 from toolplug.host.file.configuration import Coded, Configuration, Source, read_configuration
-from toolplug.locking.comparison import compare_environment, compare_package, compare_tools
+from toolplug.locking.comparison import compare_data, compare_environment, compare_package, compare_tools
 from toolplug.locking.files import FilesUnreadable, top_of
 from toolplug.locking.installed import InstalledPackages, PackageNow
 from toolplug.locking.lock_file import LOCK_FILE, Lock, LockedProvider, read_lock
@@ -70,17 +70,24 @@ class LockCheck:
     def check_package(self, entry: ProviderEntry, found: InstalledProvider) -> None:
         """Raise `ConfigError` for a package that is not as it was locked, or that needs one that is not."""
         locked = self._lock.provider(entry.key)
-        update = f"look at it, then: toolplug lock --update {entry.key}"
         if locked is None:
-            raise ConfigError([entry.problem("not_locked", f"is not in {LOCK_FILE}", update)])
+            raise ConfigError([entry.problem("not_locked", f"is not in {LOCK_FILE}", _update(entry))])
         try:
             lines = self._compare(locked, entry, found)
         except (FilesUnreadable, ProviderError) as error:
             lines = [str(error)]
         finally:
             self._compiled.save()
-        if lines:
-            raise ConfigError([entry.problem("lock_drift", line, update) for line in lines])
+        _refuse(entry, lines)
+
+    def check_data(self, entry: ProviderEntry, list_data: Callable[[], Mapping[str, str]]) -> None:
+        """Raise `ConfigError` for data files that are not as they were locked, or that cannot be read."""
+        locked = self._lock.provider(entry.key)
+        try:
+            lines = [*compare_data({} if locked is None else locked.data, list_data())]
+        except ProviderError as error:
+            lines = [str(error)]
+        _refuse(entry, lines)
 
     def check_tools(self, entry: ProviderEntry, tools: Iterable[ToolDefinition]) -> None:
         """Raise `ProviderError` for tools that are not as they were locked."""
@@ -135,6 +142,17 @@ class LockCheck:
         found += [f"{owner}: {line}" for line in now.misplaced]
         # Of a source that is another one, nobody needs to know what it was compiled to.
         return found or [f"{owner}: {line}" for line in self._compiled.wrong(packages.path, now.files)]
+
+
+def _refuse(entry: ProviderEntry, lines: Iterable[str]) -> None:
+    """Raise `ConfigError` with a problem for each line, if there is one."""
+    problems = [entry.problem("lock_drift", line, _update(entry)) for line in lines]
+    if problems:
+        raise ConfigError(problems)
+
+
+def _update(entry: ProviderEntry) -> str:
+    return f"look at it, then: toolplug lock --update {entry.key}"
 
 
 def packages_of(known: dict[str, InstalledPackages], name: str, python: str) -> InstalledPackages:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import Distribution, EntryPoint, PackageMetadata, distributions, version
 from itertools import groupby
 from pathlib import Path
@@ -19,8 +20,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.errors import Problem
-from toolplug.providers.entry import ProviderEntry
+from toolplug.errors import ConfigError, Problem
+from toolplug.providers.entry import DesiredProvider, ProviderEntry
 
 GROUP = "toolplug.providers"
 APART = "toolplug.apart"
@@ -70,6 +71,10 @@ class PackageCheck(Protocol):
         """Raise `ConfigError` for a package that the entry must not import."""
         ...
 
+    def check_data(self, entry: ProviderEntry, list_data: Callable[[], Mapping[str, str]]) -> None:
+        """Raise `ConfigError` for data files, texts by their paths, with which the entry must not be started."""
+        ...
+
     def check_tools(self, entry: ProviderEntry, tools: Iterable[ToolDefinition]) -> None:
         """Raise `ProviderError` for tools that a provider must not offer."""
         ...
@@ -90,6 +95,23 @@ class Installed:
     types: Mapping[str, tuple[InstalledProvider, ...]]
     problems: tuple[Problem, ...] = ()
     check: PackageCheck | None = None
+
+
+def check_wanted(
+    check: PackageCheck | None, wanted: DesiredProvider, list_data: Callable[[], Mapping[str, str]]
+) -> DesiredProvider:
+    """Return an entry whose data files are as they must be, and whose tools are looked at as it starts.
+
+    Raises `ConfigError`.
+    """
+    if check is None:
+        return wanted
+    try:
+        check.check_data(wanted.entry, list_data)
+    except ConfigError:
+        wanted.release()  # a process may have described it, and wait
+        raise
+    return wanted._replace(check_tools=partial(check.check_tools, wanted.entry))
 
 
 def find_installed(path: Sequence[str] | None = None, *, running: str | None = None) -> Installed:

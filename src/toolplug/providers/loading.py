@@ -12,7 +12,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial, reduce
 from importlib import import_module
@@ -22,6 +22,7 @@ from itertools import compress, count
 from pathlib import Path
 from time import process_time
 from types import FunctionType, ModuleType
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -47,8 +48,15 @@ from toolplug.signatures.annotations import unread_signature
 _LOG = logging.getLogger("toolplug.providers")
 # Large packages take several seconds on a slow disk.
 IMPORT_S = 10.0
+MAX_DATA = 8 * 1024 * 1024
+"""Characters of the data files of an entry in a lock: 50,000 files with paths of a hundred characters."""
 IDLE_SHARE = 0.01
 """An import that used less of a processor than this, of the time for which it was waited, hangs."""
+
+
+def list_no_data(config: object, folder: Path) -> Mapping[str, str]:
+    """Return no data files."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +70,8 @@ class ProviderType:
     `tools` are the names of the `@tool` methods, `routes` method and path of the `@route` methods, `scopes` those that
     these ask for, None for a function. What else there may be only a start can tell: `unchecked` names it, `tools` or
     `routes`. `names_sign_in`: it may say where callers sign in. `plugin` is the class, function, module or object, and
-    `hooks` are what it implements.
+    `hooks` are what it implements. `data_of(config, folder)` returns the texts of the data files that its lock entry
+    has, by their paths; it raises `ProviderError`.
     """
 
     installed: InstalledProvider
@@ -70,6 +79,7 @@ class ProviderType:
     open_settings: bool
     build: Callable[[str, object], FunctionProvider]
     plugin: object
+    data_of: Callable[[object, Path], Mapping[str, str]] = list_no_data
     hooks: PluginHooks = NO_HOOKS
     tools: tuple[str, ...] = ()
     routes: tuple[tuple[str, str], ...] = ()
@@ -110,6 +120,7 @@ def load(found: InstalledProvider, *, within_s: float = IMPORT_S) -> ProviderTyp
                 open_settings=False,
                 build=_building(found, target, kind),
                 plugin=target if isinstance(target, FunctionProvider) else plugin,
+                data_of=partial(_list_data, found, kind),
                 hooks=hooks,
                 tools=tools,
                 routes=tuple(declared_routes(kind)),
@@ -186,6 +197,25 @@ def _building(
         return build_provider(own or kind, key, config)
 
     return build
+
+
+def _list_data(
+    found: InstalledProvider, kind: type[FunctionProvider], config: object, folder: Path
+) -> Mapping[str, str]:
+    """Return the data files of a class with these settings. Raises `ProviderError`."""
+    try:
+        given: Any = kind.locked_files(config, folder)
+    except InvalidDefinition as error:
+        raise _incompatible(found, str(error), "correct the files, or the setting that names them") from error
+    except Exception as error:  # the author's code
+        said = f"locked_files() raised {_describe_error(error, found.module)}"
+        raise _make_error(found, said, f"locked_files() raised {outline_error(error, found.module)}") from error
+    if not isinstance(given, Mapping):
+        raise _incompatible(found, f"locked_files() returned {type(given).__name__}, not a mapping", "fix the package")
+    texts = {str(path): str(text) for path, text in given.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    if sum(len(path) + len(text) for path, text in texts.items()) > MAX_DATA:
+        raise _incompatible(found, f"locked_files() returned over {MAX_DATA} characters", "lock fewer files")
+    return texts
 
 
 def _configure(provider: FunctionProvider, key: str, config: object) -> FunctionProvider:

@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property, wraps
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
@@ -235,6 +236,16 @@ class FunctionProvider:
     def log(self) -> logging.Logger:
         """The logger of this provider, `toolplug.providers.<key>`."""
         return logging.getLogger(f"toolplug.providers.{self.key}".rstrip("."))
+
+    @classmethod
+    def locked_files(cls, config: Any, folder: Path) -> Mapping[str, str]:
+        """Return the data files that its lock entry has: what stands for each one's content, by its path. None here.
+
+        Asked before there is an instance, where a lock is written or compared. `config` is the valid `Config` of the
+        entry, `folder` the base of relative paths. A text is best the SHA-256 in hexadecimal; it is compared whole.
+        Raises `InvalidDefinition` for files that cannot be read.
+        """
+        return {}
 
     def name(self) -> str:
         """Return the name for records and metrics: the key."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 MAX_DEPTH = 8
@@ -89,23 +90,26 @@ def opened_file(folder: int, path: str) -> Generator[int]:
 
 def list_files(folder: int, most: int) -> list[str]:
     """Return the paths of the files below an open folder, without links and hidden ones, at most so many."""
-    found: list[str] = []
-    _collect(folder, "", MAX_DEPTH, found, most)
-    return found
+    return list(islice((path for path, is_served in walk_below(folder) if is_served), most))
 
 
-def _collect(folder: int, before: str, depth: int, found: list[str], most: int) -> None:
+def walk_below(folder: int, before: str = "", depth: int = MAX_DEPTH) -> Iterator[tuple[str, bool]]:
+    """Yield the path of each file below an open folder, and whether it is served: links and hidden ones are not.
+
+    What is below a hidden folder is not looked at.
+    """
     with os.scandir(folder) as entries:
-        listed = sorted(((entry.name, entry) for entry in entries if _is_served(entry.name)), key=_name)
+        listed = sorted(((entry.name, entry) for entry in entries), key=_name)
     for name, entry in listed:
-        if len(found) >= most:
-            return
-        if entry.is_file(follow_symlinks=False):
-            found.append(before + name)
-        elif entry.is_dir(follow_symlinks=False) and depth > 1:
+        is_folder = entry.is_dir(follow_symlinks=False)
+        if not _is_served(name) or not (is_folder or entry.is_file(follow_symlinks=False)):
+            yield before + name, False
+        elif not is_folder:
+            yield before + name, True
+        elif depth > 1:
             try:
                 with folder_below(folder, name) as below:
-                    _collect(below, f"{before}{name}/", depth - 1, found, most)
+                    yield from walk_below(below, f"{before}{name}/", depth - 1)
             except OSError:  # it went, or may not be read: then it has no files for us
                 continue
 

@@ -30,6 +30,7 @@ from toolplug.search.ranking import search
 from toolplug_skills.extension import INVALID_PARAMS, SkillsExtension
 from toolplug_skills.folders import FileRefused, folder_below, is_supported, list_files, opened_folder, read_below
 from toolplug_skills.lacking import find_lacking
+from toolplug_skills.locked import hash_skills
 from toolplug_skills.manifest import SkillEntry, TooLarge, describe_skill, uri_of
 from toolplug_skills.skill_file import HEAD_FILE, NotASkill, SkillFile, parse_skill
 
@@ -89,6 +90,11 @@ class Skills(FunctionProvider):
         self._extensions = (SkillsExtension([_EntryShelf(site, self._skills)]),)
         described = [ToolDefinition(name=skill.name, description=skill.description) for skill in self._skills.values()]
         self._indexes = await site.in_thread(make_indexes, described)
+
+    @classmethod
+    def locked_files(cls, config: Config, folder: Path) -> Mapping[str, str]:
+        """Return the digest of each file of all skills, for the lock."""
+        return hash_skills(config.folders, folder)
 
     def mcp_extensions(self) -> Sequence[McpExtension]:
         """Return the extension by which clients list skills."""

@@ -51,7 +51,7 @@ from toolplug.providers.entry import (
     record_of,
     release_nothing,
 )
-from toolplug.providers.entry_points import Installed, InstalledProvider, find_installed
+from toolplug.providers.entry_points import Installed, InstalledProvider, check_wanted, find_installed
 from toolplug.providers.entry_settings import configure_entry, mapping_of, mask
 from toolplug.providers.loading import ProviderType, load, names_file, provider_file
 from toolplug.providers.planning import unknown_tools
@@ -399,8 +399,8 @@ class ProviderEntries:
         build = partial(loaded.build, key, entry.settings)
         release: Callable[[], None] = getattr(loaded.build, "release", release_nothing)
         wanted = DesiredProvider(entry, build, single=loaded.single, scopes=loaded.scopes, release=release)
-        check = self.installed.check
-        return wanted if check is None else wanted._replace(check_tools=partial(check.check_tools, entry))
+        list_data = partial(loaded.data_of, entry.settings, self.document.folder)
+        return check_wanted(self.installed.check, wanted, list_data)
 
     def _load_apart(
         self, entry: ProviderEntry, found: InstalledProvider, own: Section, problems: list[Problem]
