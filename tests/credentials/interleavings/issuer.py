@@ -70,7 +70,7 @@ class Family:
 
 
 class Exchanged(NamedTuple):
-    """A token for which a JWT was exchanged: when it and that JWT end, when a host asked for it, and when it was made."""
+    """A token for a JWT: when both end, when a host asked for it, and when it was made."""
 
     user: User
     access: str

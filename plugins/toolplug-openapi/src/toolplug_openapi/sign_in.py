@@ -43,7 +43,7 @@ def find_sign_in(document: Document, chosen: Sequence[Found], where: str) -> tup
     scopes = needed.get(name, [])
     if len(scopes) > MAX_SCOPES:
         warnings.append(
-            f"callers who sign in are asked for the first {MAX_SCOPES} of the {len(scopes)} scopes that operations need;"
+            f"callers are asked for the first {MAX_SCOPES} of the {len(scopes)} scopes that operations need;"
             " name those that matter in user_auth.oauth.scopes"
         )
     return usable[name]._replace(scopes=tuple(scopes[:MAX_SCOPES])), warnings
