@@ -22,6 +22,7 @@ from toolplug import (
     tool,
 )
 from toolplug.host.file.configuration import read_configuration
+from toolplug.parts.mcp.client.user_connections import IDLE_S, UserConnections
 from toolplug.providers.entry_points import find_installed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
@@ -85,6 +86,23 @@ async def test_one_connection_serves_all_where_a_connection_is_no_session_else_o
             # Nothing is sent on behalf of the one who came first but its own requests.
             assert server.of("tools/call") == ["Bearer of-ada", "Bearer of-ben"] * 2
             assert {each.authorization for each in server.sent if each.method != "tools/call"} == {"Bearer of-ada"}
+
+
+@pytest.mark.requirement("I38-connections")
+@pytest.mark.parametrize("server", [True], ids=["sessions"], indirect=True)
+async def test_the_connection_of_one_user_ends_when_it_is_idle(
+    server: WhoServer, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defaults = UserConnections.__init__.__kwdefaults__
+    assert defaults["idle_s"] == IDLE_S
+    monkeypatch.setitem(defaults, "idle_s", 0.05)
+    async with hosting(url) as host:
+        server.sent.clear()
+        async with asyncio.timeout(60):
+            while len(server.of("initialize")) < 2:
+                assert (await call(host, "ada", "of-ada")).output == "Bearer of-ada"
+                await asyncio.sleep(0.2)
+        assert {*server.of("initialize")} == {"Bearer of-ada"}
 
 
 @pytest.mark.requirement("I38-needed")

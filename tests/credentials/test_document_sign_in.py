@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -159,6 +160,38 @@ async def test_new_tokens_come_from_where_the_document_says(api: ApiWithUsers, t
         api.accounts.expire()
         assert (await call(client, "ada"))["structured"] == {"me": "ada"}
         assert api.refreshed_at == ["/renew"]
+
+
+async def test_a_reload_with_other_endpoints_sends_no_former_token_there(api: ApiWithUsers, tmp_path: Path) -> None:
+    file, config = tmp_path / "tools.yaml", settings(api, tmp_path, {"client": CLIENT})
+    config["auth"]["api_keys"] = [*KEYS, {"key": "operator-key", "subject": "root", "scopes": ["admin", "operator"]}]
+    file.write_text(json.dumps(config), "utf-8")
+    async with open_host(file, environ={}) as host, browser(host) as client:
+        assert await sign_in(client, api, "ada") == 200
+        needed = (await call(client, "ben"))["metadata"]["sign_in"]["url"]
+        pressed = await client.post(needed.removeprefix("http://127.0.0.1:8080"))
+
+        flow = {"authorizationUrl": "/authorize", "tokenUrl": "/renew", "refreshUrl": "/renew"}
+        api.schemes = {"signed_in": {"type": "oauth2", "flows": {"authorizationCode": flow}}}
+        config["providers"]["crm"]["limits"] = {"timeout": 55}  # reads its document again
+        file.write_text(json.dumps(config), "utf-8")
+        answer = await client.post("/v1/reload", headers={"authorization": "Bearer operator-key"})
+        assert answer.status_code == 200, answer.text
+
+        api.accounts.expire()
+        assert (await call(client, "ada"))["structured"] == {"me": "ada"}
+        api.accounts.user = "ben"
+        async with AsyncClient() as at_issuer:
+            back = (await at_issuer.get(pressed.headers["location"])).headers["location"]
+        assert (await client.get(back)).status_code == 200
+        assert api.refreshed_at == [], "who had signed in, or begun to, stays at the former endpoints"
+
+        client.cookies.clear()
+        made = (await client.post("/v1/connections/crm", headers={"authorization": "Bearer ada-key"})).json()
+        api.accounts.user = "ada"
+        assert (await press(client, made["url"])).status_code == 200
+        assert api.refreshed_at == ["/renew"]
+        assert (await call(client, "ada"))["structured"] == {"me": "ada"}
 
 
 async def test_an_issuer_of_open_id_connect_is_found_by_its_metadata(api: ApiWithUsers, tmp_path: Path) -> None:

@@ -11,8 +11,10 @@ from tests.cpu_cost import growth
 
 from toolplug.errors import ConfigError
 from toolplug_openapi.document import MAX_JSON_BYTES, MAX_YAML_BYTES, Document, DocumentRefused
+from toolplug_openapi.operations import operations_of
 from toolplug_openapi.reading import SMALL_BYTES, read_document
 from toolplug_openapi.settings import Settings
+from toolplug_openapi.sign_in import MAX_SCOPES, find_sign_in
 
 pytestmark = pytest.mark.anyio
 
@@ -271,3 +273,20 @@ async def test_credentials_are_not_given_to_the_process_that_reads(api: Any, ser
     async with serve(base_url=api.url, credentials={"key": {"value": "s3cret", "scheme": scheme}}) as tools:
         assert (await tools.call("look")).status == "success"
     assert api.last.headers["x-key"] == "s3cret"
+
+
+@pytest.mark.requirement("I38-document-endpoints")
+def test_of_too_many_scopes_the_first_are_asked_for_and_the_others_are_counted() -> None:
+    flow = {"authorizationUrl": "/authorize", "tokenUrl": "/token"}
+    schemes = {"signed_in": {"type": "oauth2", "flows": {"authorizationCode": flow}}}
+    needs = [{"signed_in": [f"scope-{number}" for number in range(150)]}]
+    operation = {"operationId": "look", "security": needs, "responses": {}}
+    root = {"openapi": "3.1.0", "paths": {"/a": {"get": operation}}, "components": {"securitySchemes": schemes}}
+    document = Document(json.dumps(root).encode(), "api.json")
+    found, warnings = find_sign_in(document, operations_of(document)[0], "https://api.example/openapi.json")
+    assert found is not None
+    assert found.scopes == tuple(f"scope-{number}" for number in range(MAX_SCOPES))
+    assert found.token == "https://api.example/token"
+    (said,) = warnings
+    assert "the first 100 of the 150 scopes" in said
+    assert "user_auth.oauth.scopes" in said

@@ -19,7 +19,16 @@ from tests.credentials.interleavings.hosts import (
     ProcessDied,
     SimulatedHost,
 )
-from tests.credentials.interleavings.issuer import ISSUER, SLACK_S, Exchanged, Family, Issuer, User, make_jwt
+from tests.credentials.interleavings.issuer import (
+    ISSUER,
+    SLACK_S,
+    THINKS_S,
+    Exchanged,
+    Family,
+    Issuer,
+    User,
+    make_jwt,
+)
 from tests.virtual_time import VirtualLoop, virtual_clock
 
 from toolplug.catalog.call import SIGN_IN_NEEDED, CallContext, Credentials, Principal
@@ -28,7 +37,7 @@ from toolplug.parts.credentials.exchange import ExchangedTokens
 from toolplug.parts.credentials.issuers import SignInFailed
 from toolplug.parts.credentials.oauth import CACHED_S, OAuthCredentials
 from toolplug.parts.credentials.sign_ins import AskedSignIn, BegunSignIn
-from toolplug.parts.credentials.tokens import UserTokens, user_key
+from toolplug.parts.credentials.tokens import TokenRecords, UserTokens, user_key
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import name_digest
 
@@ -68,11 +77,16 @@ class Seat:
 
 @dataclass(eq=False)
 class KeptExchange:
-    """What the store has of a user's exchanged tokens; None where that is not certain."""
+    """What the store has of a user's exchanged tokens; None where that is not certain.
+
+    `forgot_at` and `gone_at` are the begin and the end of the last disconnect that has succeeded.
+    """
 
     exchanged: Exchanged | None = None
     running: int = 0
     turns: int = 0
+    forgot_at: float = float("-inf")
+    gone_at: float = float("-inf")
 
 
 @dataclass(eq=False)
@@ -108,6 +122,7 @@ class CredentialsWorld:
                 self._hosts = [self._start() if host.dead else host for host in self._hosts]
                 await asyncio.sleep(self._numbers.choice(PAUSES_S))
                 self._check_ended()
+                await self._check_kept()
                 if self.violations:
                     return
 
@@ -117,6 +132,17 @@ class CredentialsWorld:
             self._ended.remove(family)
             if family.is_good and not (family.revoked or family.lost):
                 self.violations.append(f"{family.user} is disconnected from {family.server}, and its tokens hold there")
+
+    async def _check_kept(self) -> None:
+        """Note the exchanged tokens in the store that had been asked for before their user disconnected."""
+        records = TokenRecords(self._store, self._hosts[0].sealing)
+        for user in {each._replace(client="") for each in self._kept}:
+            for key in await records.list_exchanged(user_key(GRAPH, Principal(user.subject, user.tenant))):
+                kept = await records.read(key, GRAPH)
+                access = "" if kept is None or kept.tokens is None else kept.tokens.access
+                given = self.issuer.exchanged.get(access)
+                if given is not None and given.sent_at < self._kept[given.user].forgot_at:
+                    self.violations.append(f"{user} is disconnected from graph, and a token of before is kept")
 
     def _start(self) -> SimulatedHost:
         return SimulatedHost(
@@ -144,7 +170,7 @@ class CredentialsWorld:
 
     def _choose(self) -> Callable[[SimulatedHost, User, str], Awaitable[None]]:
         ways = (self._call, self._exchange, self._connect, self._disconnect, self._expire, self._forget)
-        return self._numbers.choices(ways, (50, 20, 14, 5, 8, 3))[0]
+        return self._numbers.choices(ways, (50, 24, 14, 5, 8, 8))[0]
 
     async def _unless_dead(
         self, act: Callable[[SimulatedHost, User, str], Awaitable[None]], host: SimulatedHost, user: User, server: str
@@ -208,7 +234,7 @@ class CredentialsWorld:
         """Return the token: it is of this user, not of a JWT that had ended before the call, and new if need be."""
         began, ends_at = virtual_clock(), virtual_clock() + self._numbers.choice((1.0, 30.0, 500.0))
         who = Principal(user.subject, user.tenant, credential=user.client)
-        refused, before = "", kept.exchanged
+        refused, before, forgot_at, gone_at = "", kept.exchanged, kept.forgot_at, kept.gone_at
         for _ in range(TRIES):
             sent = Credentials()
             sent.request = {b"authorization": b"Bearer " + make_jwt(user, ends_at).encode()}
@@ -219,6 +245,8 @@ class CredentialsWorld:
                 return None
             if given.jwt_ends_at <= began:
                 self.violations.append(f"a call of {user} has a token of a JWT that had ended before")
+            if given.sent_at < forgot_at and began - gone_at > CACHED_S + SLACK_S:
+                self.violations.append(f"{user} is disconnected from graph, and its call has a token of before")
             holds = before is not None and min(before.ends_at, before.jwt_ends_at) > virtual_clock() + SLACK_S
             if holds and before is kept.exchanged and given.asked_at > began:
                 self.violations.append(f"the JWT of {user} was exchanged though there was a token")
@@ -322,9 +350,13 @@ class CredentialsWorld:
             each.running += 1
             each.turns += 1
             each.exchanged = None
+        await asyncio.sleep(self._numbers.random() * THINKS_S)  # it may come at any time of an exchange
+        began = virtual_clock()
         try:
             with suppress(StoreError):
                 await host.service.disconnect(GRAPH, EXCHANGING, Principal(user.subject, user.tenant))
+                for each in kept:
+                    each.forgot_at, each.gone_at = began, virtual_clock()
         finally:
             for each in kept:
                 each.running -= 1

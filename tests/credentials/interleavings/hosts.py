@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 
 import httpx2
 from tests.credentials.interleavings.issuer import ISSUER, Issuer
+from tests.virtual_time import virtual_clock
 
 from toolplug.errors import StoreUnavailable
 from toolplug.execution.user_auth import AuthOwner, UserAuth
@@ -119,6 +120,7 @@ class SimulatedHost:
         async def sealing(purpose: str = "credentials") -> Sealer:
             return sealer
 
+        self.sealing = sealing
         settings = SimpleNamespace(auth=_AUTH, egress=SimpleNamespace(allow=()))
         services = SimpleNamespace(store=way, sealing=sealing, configuration=lambda: SimpleNamespace(settings=settings))
         self.service = TokenService(cast("PartServices", services))
@@ -156,4 +158,5 @@ class SimulatedHost:
         yield self._client
 
     async def _ask(self, request: httpx2.Request) -> httpx2.Response:
-        return await self.trip(lambda: self._issuer.answer(request))
+        sent_at = virtual_clock()
+        return await self.trip(lambda: self._issuer.answer(request, sent_at))

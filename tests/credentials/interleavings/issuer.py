@@ -20,6 +20,8 @@ from toolplug.parts.credentials.oauth import ASK_S, EARLY_S, JUST_S
 ISSUER = "https://issuer.example"
 SLACK_S = 10.0
 """What lies between two looks at one thing, of the issuer and of a host: a few trips."""
+THINKS_S = 2.0
+"""What an exchange may take at the issuer."""
 FAULTS = ("down", "lost", "slow", "refused", "garbled")
 _CODE = "code-of-"
 
@@ -68,12 +70,13 @@ class Family:
 
 
 class Exchanged(NamedTuple):
-    """A token for which a JWT was exchanged, when it and that JWT end, and when it was asked for."""
+    """A token for a JWT: when both end, when a host asked for it, and when it was made."""
 
     user: User
     access: str
     ends_at: float
     jwt_ends_at: float
+    sent_at: float
     asked_at: float
 
 
@@ -131,8 +134,8 @@ class Issuer:
                 if virtual_clock() - family.renewed_at < JUST_S + ASK_S + SLACK_S and len(family.used) > 1:
                     family.spoiled = True  # refused so soon after its renewal: its user has to sign in
 
-    async def answer(self, request: httpx2.Request) -> httpx2.Response:
-        """Answer a request of a host, or fail."""
+    async def answer(self, request: httpx2.Request, sent_at: float) -> httpx2.Response:
+        """Answer a request that a host has sent at this time, or fail."""
         form = dict(parse_qsl((await request.aread()).decode()))
         if request.url.path == "/revoke":
             family = self._by_refresh.get(form["token"]) or self._by_access.get(form["token"])
@@ -150,7 +153,7 @@ class Issuer:
                 return await self._refresh(form["refresh_token"], fault)
             case _:
                 assert form["grant_type"] == GRANT
-                return await self._exchange(form, fault)
+                return await self._exchange(form, fault, sent_at)
 
     async def _refresh(self, shown: str, fault: str) -> httpx2.Response:
         family = self._by_refresh[shown]
@@ -185,7 +188,7 @@ class Issuer:
         await self._lose(fault)
         return answer if fault != "garbled" else httpx2.Response(200, text="<html>")
 
-    async def _exchange(self, form: Mapping[str, str], fault: str) -> httpx2.Response:
+    async def _exchange(self, form: Mapping[str, str], fault: str, sent_at: float) -> httpx2.Response:
         user, jwt_ends_at = read_jwt(form["subject_token"])
         place = user  # of all hosts
         if self.exchanging.get(place):
@@ -196,10 +199,11 @@ class Issuer:
                 return httpx2.Response(503)
             if fault == "refused":
                 return httpx2.Response(400, json={"error": "invalid_request"})
+            await asyncio.sleep(self._numbers.choice((0.0, THINKS_S)))  # and its user may disconnect
             self.exchanges.append(user)
             life_s = self._numbers.choice([20.0, 300.0, 3600.0])
             access = f"exchanged-{len(self.exchanges)}"
-            given = Exchanged(user, access, virtual_clock() + life_s, jwt_ends_at, virtual_clock())
+            given = Exchanged(user, access, virtual_clock() + life_s, jwt_ends_at, sent_at, virtual_clock())
             self.exchanged[access] = given
             await self._lose(fault)
             answer = {"access_token": access, "token_type": "Bearer", "expires_in": life_s}

@@ -134,6 +134,18 @@ class _KeepsNothing(ExchangedTokens):
         return None
 
 
+class _WritesAnyway(TokenRecords):
+    async def write(self, user: str, *given: Any, expected: int | None, ttl_s: float | None = None) -> int:
+        is_exchanged = "-" in user
+        return await super().write(user, *given, expected=None if is_exchanged else expected, ttl_s=ttl_s)
+
+
+class _StoresAfterADisconnect(ExchangedTokens):
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._tokens.records = _WritesAnyway(self._tokens._store, self._tokens._sealer)
+
+
 SEEDED = {
     "a cache without the subject": (Parts(oauth=_CachesForTheTenant), "has the token of"),
     "a renewal without a lease": (Parts(oauth=_RenewsWithoutALease), "again for nothing"),
@@ -149,5 +161,6 @@ SEEDED = {
     "a cache of exchanged tokens without an end": (Parts(exchanged=_CachesForever), "of a JWT that had ended before"),
     "an exchange without a lease": (Parts(exchanged=_ExchangesWithoutALease), "two exchanges at once"),
     "an exchanged token that is not shared": (Parts(exchanged=_KeepsNothing), "was exchanged though there was a token"),
+    "an exchange that is stored after a disconnect": (Parts(exchanged=_StoresAfterADisconnect), "a token of before"),
 }
 """What is wrong → the world in which it is, and the violation that shows it."""

@@ -22,6 +22,7 @@ from tests.credentials.interleavings.seeded_bugs import SEEDED
 from tests.virtual_time import VIRTUAL, virtual_clock
 
 from toolplug.catalog.call import CallContext, Credentials, Principal
+from toolplug.errors import ToolUnavailable
 from toolplug.parts.credentials import issuers, oauth
 from toolplug.parts.credentials.tokens import UserConnection, UserTokens, user_key
 from toolplug.stores.memory import MemoryStore
@@ -107,6 +108,33 @@ async def test_a_thousand_first_calls_are_one_exchange(hosts: int) -> None:
         tokens = await asyncio.gather(*(first(made[n % hosts]) for n in range(1_000)))
     assert reports == []
     assert len(issuer.exchanges) == len({*tokens}) == 1
+
+
+async def test_an_exchange_whose_user_disconnects_meanwhile_is_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def answer_late(issuer: Issuer, fault: str) -> None:
+        await asyncio.sleep(1)
+
+    monkeypatch.setattr(Issuer, "_lose", answer_late)
+    numbers, reports = Random(4), list[str]()
+    issuer = Issuer(numbers, reports.append, failing=0.0)
+    async with MemoryStore(clock=virtual_clock) as store:
+        host = SimulatedHost(store, issuer, numbers)
+        who, sent = Principal("ada", "t1", credential="app"), Credentials()
+        sent.request = {b"authorization": b"Bearer " + make_jwt(ADA, virtual_clock() + 600).encode()}
+        with_jwt, without = CallContext(who, credentials=sent), CallContext(who)
+
+        call = asyncio.create_task(host.service.credential(GRAPH, EXCHANGING, with_jwt, "", ""))
+        while not issuer.exchanges:
+            await asyncio.sleep(0.01)
+        assert not await host.service.oauth.records.has_exchanged(user_key(GRAPH, who))
+        assert await host.service.disconnect(GRAPH, EXCHANGING, who) == (True, False)
+        assert await call == "exchanged-1", "it had begun before"
+        assert await store.keys("credentials/") == []
+        with pytest.raises(ToolUnavailable):
+            await host.service.credential(GRAPH, EXCHANGING, without, "", "")
+        assert await host.service.credential(GRAPH, EXCHANGING, with_jwt, "", "") == "exchanged-2"
+        assert await host.service.credential(GRAPH, EXCHANGING, without, "", "") == "exchanged-2"
+    assert reports == []
 
 
 @dataclass(frozen=True)

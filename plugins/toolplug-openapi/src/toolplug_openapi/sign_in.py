@@ -40,7 +40,13 @@ def find_sign_in(document: Document, chosen: Sequence[Found], where: str) -> tup
             f" {others:.300}, too; give those an entry of their own, with user_auth.oauth.issuer"
         )
     name = next(iter(needed or usable))
-    return usable[name]._replace(scopes=tuple(needed.get(name, ())[:MAX_SCOPES])), warnings
+    scopes = needed.get(name, [])
+    if len(scopes) > MAX_SCOPES:
+        warnings.append(
+            f"callers are asked for the first {MAX_SCOPES} of the {len(scopes)} scopes that operations need;"
+            " name those that matter in user_auth.oauth.scopes"
+        )
+    return usable[name]._replace(scopes=tuple(scopes[:MAX_SCOPES])), warnings
 
 
 def _endpoints_of(scheme: Mapping[str, object], where: str) -> SignInEndpoints | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -109,7 +110,7 @@ class ExchangedTokens:
             return access
 
     async def forget(self, owner: AuthOwner, who: Principal) -> bool:
-        """Forget the tokens of a user, and return whether there were some."""
+        """Forget the tokens of a user, those of exchanges that run too, and return whether there were some."""
         records = self._tokens.records
         users = await records.list_exchanged(user_key(owner, who))
         for user in users:
@@ -151,7 +152,7 @@ class ExchangedTokens:
         self, user: str, owner: AuthOwner, kept: KeptConnection | None, refused: str
     ) -> tuple[str, float] | None:
         if kept is None or kept.tokens is None or kept.connection.expires_at <= self._tokens.now():
-            return None
+            return None  # one of an exchange that runs has ended, too
         if kept.tokens.access != refused:
             return kept.tokens.access, kept.connection.expires_at
         self._cache.put(user, _NOTHING)
@@ -167,23 +168,40 @@ class ExchangedTokens:
     async def _fetch_token(
         self, user: str, owner: AuthOwner, exchange: TokenExchange, context: CallContext, jwt: CallerJwt
     ) -> tuple[str, float]:
-        answer = await self._ask(owner, exchange, jwt)
-        now, who = self._tokens.now(), context.principal
-        life_s = _NO_LIFE_S if answer.expires_in is None else answer.expires_in
-        connection = UserConnection(
+        records, who = self._tokens.records, context.principal
+        asking = UserConnection(
             tenant=who.tenant,
             subject=who.subject,
             kind=owner.kind,
             key=owner.key,
             issuer=exchange.endpoint,
-            scope=answer.scope,
-            connected_at=now,
-            expires_at=min(now + life_s, jwt.expires_at),
+            connected_at=0.0,
         )
-        tokens, left_s = UserTokens(access=answer.access_token), connection.expires_at - now
-        if left_s > 0:
-            await self._tokens.records.write(user, owner, connection, tokens, expected=None, ttl_s=left_s)
+        # Who disconnects meanwhile deletes it, and what comes of the exchange is then not stored.
+        revision = await records.write(user, owner, asking, UserTokens(access=""), expected=None, ttl_s=LEASE_S)
+        try:
+            answer = await self._ask(owner, exchange, jwt)
+        except ToolUnavailable:
+            await self._drop(user, revision)
+            raise
+        now = self._tokens.now()
+        life_s = _NO_LIFE_S if answer.expires_in is None else answer.expires_in
+        left_s = min(life_s, jwt.expires_at - now)
+        if left_s <= 0:
+            await self._drop(user, revision)
+            return answer.access_token, now
+        times = {"connected_at": now, "expires_at": now + left_s, "scope": answer.scope}
+        connection, tokens = asking.model_copy(update=times), UserTokens(access=answer.access_token)
+        try:
+            await records.write(user, owner, connection, tokens, expected=revision, ttl_s=left_s)
+        except StoreConflict:
+            return answer.access_token, now  # for this call alone, which had begun before its user disconnected
         return answer.access_token, connection.expires_at
+
+    async def _drop(self, user: str, revision: int) -> None:
+        """Delete the record of an exchange that has no token to keep."""
+        with suppress(StoreConflict):
+            await self._tokens.records.forget(user, expected=revision)
 
     async def _ask(self, owner: AuthOwner, exchange: TokenExchange, jwt: CallerJwt) -> _ExchangeAnswer:
         form = {

@@ -89,9 +89,7 @@ async def _show(
 ) -> ConnectionAnswer:
     kept = None if auth.oauth is None else await tokens_of(part).oauth.records.read(user_key(owner, who), owner)
     known = None if kept is None or kept.tokens is None else kept.connection
-    exchanged = auth.exchange is not None and bool(
-        await tokens_of(part).oauth.records.list_exchanged(user_key(owner, who))
-    )
+    exchanged = auth.exchange is not None and await tokens_of(part).oauth.records.has_exchanged(user_key(owner, who))
     # What this request brings is of who sends it, and not of the one that it asks about.
     own = who.subject == request.state["principal"].subject and who.tenant == request.state["principal"].tenant
     brought = own and auth.given_name and auth.given_name in passed_credentials(request.state["headers"])

@@ -5,7 +5,8 @@
 
 A refresh token is shown to its issuer once: one that is shown again may revoke all that came of it. So the record is
 marked before the issuer is asked, under a lease. A mark without a lease is of a process that has died in between: its
-user signs in again.
+user signs in again. While a JWT is exchanged the record has no token, and `connected_at` 0: to delete it is to have the
+token of that exchange not stored.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from toolplug.catalog.call import Principal
 from toolplug.errors import Unsealable
 from toolplug.execution.user_auth import AuthOwner
 from toolplug.host.keys.host_key import Sealer
-from toolplug.stores.store import Store, key_pages, name_digest, tenant_digest
+from toolplug.stores.store import Record, Store, key_pages, name_digest, tenant_digest
 
 TOKENS = "credentials/token/"
 LEASES = "credentials/lease/"
@@ -113,6 +114,14 @@ class TokenRecords:
         """Return what the keys of the records of a user end with, of which there is one for each of its credentials."""
         return [key.removeprefix(TOKENS) for key in await self._store.keys(f"{TOKENS}{user}-")]
 
+    async def has_exchanged(self, user: str) -> bool:
+        """Return whether a user has a token for which its JWT was exchanged."""
+        for each in await self.list_exchanged(user):
+            record = await self._store.read(TOKENS + each)
+            if record is not None and _head_of(record).connected_at:
+                return True
+        return False
+
     async def lease(self, user: str, seconds: float) -> None:
         """Take the lease of a renewal or exchange. Raises `StoreConflict` while another process has it."""
         await self._store.commit(LEASES + user, b"1", expected=0, ttl_s=seconds)
@@ -131,8 +140,13 @@ async def connections_of_tenant(store: Store, tenant: str) -> AsyncGenerator[Use
     async for keys in key_pages(store, f"{TOKENS}{tenant_digest(tenant)}/"):
         for key in keys:
             record = await store.read(key)
-            if record is not None:
-                yield UserConnection.model_validate_json(record.value.partition(b"\n")[0])
+            if record is not None and (connection := _head_of(record)).connected_at:
+                yield connection
+
+
+def _head_of(record: Record) -> UserConnection:
+    """Return what a record says in clear."""
+    return UserConnection.model_validate_json(record.value.partition(b"\n")[0])
 
 
 _BOUND: TypeAdapter[tuple[str, ...]] = TypeAdapter(tuple[str, ...])
