@@ -148,8 +148,10 @@ class Everything(FunctionProvider):
         return context.principal.tenant
 
     @tool
-    async def hang(self, how: Literal["wait", "deaf", "block"] = "wait") -> str:
-        "Never return."
+    async def hang(self, how: Literal["wait", "deaf", "block"] = "wait", mark: str = "") -> str:
+        "Never return; make an empty file first."
+        if mark:
+            open(mark, "x").close()
         if how == "block":
             time.sleep(60)
         while True:

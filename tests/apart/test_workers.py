@@ -86,8 +86,9 @@ async def test_a_call_that_had_begun_is_of_unknown_outcome_and_others_are_served
         first = host.provider.workers[0]
         other = await host.start_worker(folder=folder)
         await host.dialled(2)
-        hanging = asyncio.create_task(host.call("hang"))
-        await until(lambda: sum(each.connection.load for each in host.provider.workers))
+        begun = folder / "begun"
+        hanging = asyncio.create_task(host.call("hang", mark=str(begun)))
+        await until(begun.exists)  # before that it would run in the other worker
         busy = next(each for each in host.provider.workers if each.connection.load)
         dying = worker if busy is first else other
         match killed:

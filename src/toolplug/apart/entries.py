@@ -56,7 +56,7 @@ def load_apart(
         routes=tuple((str(method), str(path)) for method, path in described["routes"]),
         scopes=None if scopes is None else frozenset(str(scope) for scope in scopes),
         unchecked=tuple(str(each) for each in described["unchecked"]),
-        names_sign_in=bool(described["names_sign_in"]),
+        names_sign_in=bool(described.get("names_sign_in")),  # not there in environments of before it
     )
 
 

@@ -145,7 +145,7 @@ class ApartProvider(FunctionProvider):
 
     def sign_in_endpoints(self) -> values.SignInEndpoints | None:
         """Return where callers sign in, as the provider has said in its process."""
-        found = self._started["sign_in"]
+        found = self._started.get("sign_in")  # not there in environments of before it
         return None if found is None else values.decode_sign_in(found)
 
     async def diagnose(self) -> Sequence[str]:

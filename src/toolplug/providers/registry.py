@@ -258,10 +258,10 @@ class FunctionRegistry(LiveCatalog):
         """Return, by key, why providers did not start that are not required."""
         return {slot.entry.key: slot.failure for slot in self._slots if slot.failure is not None}
 
-    async def apply(self, wanted: Sequence[DesiredProvider], of_parts: Mapping[str, str] = NO_PARTS) -> None:
+    async def apply(self, wanted: Sequence[DesiredProvider], of_parts: Mapping[str, ProviderEntry] = NO_PARTS) -> None:
         """Run these providers: unchanged ones keep running; others are started, replaced at once, and drained.
 
-        `of_parts` are paths that none of their routes can have, as in `route_problems`. Raises `ConfigError` with all
+        `of_parts` are paths of the parts of plugins, as in `route_problems`. Raises `ConfigError` with all
         required providers that do not start; then nothing has changed.
         """
         async with self._changing:
@@ -306,7 +306,9 @@ class FunctionRegistry(LiveCatalog):
         self._list(active)
         self._publish_records()
 
-    async def _begin(self, wanted: Sequence[DesiredProvider], of_parts: Mapping[str, str]) -> tuple[ProviderSlot, ...]:
+    async def _begin(
+        self, wanted: Sequence[DesiredProvider], of_parts: Mapping[str, ProviderEntry]
+    ) -> tuple[ProviderSlot, ...]:
         """Start those of these that do not run as they are wanted. Raises `ConfigError`; then none has been started."""
         running = {slot.entry.key: slot for slot in self._slots if slot.generation is not None}
         begun: list[Generation] = []
@@ -494,7 +496,7 @@ def _without_host(tools_of: ToolsOf) -> RegistryServices:
     )
 
 
-def _route_problems(slots: Sequence[ProviderSlot], of_parts: Mapping[str, str]) -> list[Problem]:
+def _route_problems(slots: Sequence[ProviderSlot], of_parts: Mapping[str, ProviderEntry]) -> list[Problem]:
     running = [(slot.entry, slot.generation.routes) for slot in slots if slot.generation is not None]
     declared = (DeclaredRoutes(entry, [(each.method, each.path) for each in routes]) for entry, routes in running)
     return route_problems(declared, of_parts)

@@ -79,7 +79,7 @@ RESERVED_TREES = (
     "/v1/workers",
 )
 
-NO_PARTS: Mapping[str, str] = MappingProxyType({})
+NO_PARTS: Mapping[str, ProviderEntry] = MappingProxyType({})
 
 _PARAMETER = re.compile(r"{[^}]*}")
 
@@ -112,10 +112,13 @@ class DeclaredRoutes(NamedTuple):
     routes: Sequence[tuple[str, str]]
 
 
-def route_problems(declared: Iterable[DeclaredRoutes], of_parts: Mapping[str, str] = NO_PARTS) -> list[Problem]:
+def route_problems(
+    declared: Iterable[DeclaredRoutes], of_parts: Mapping[str, ProviderEntry] = NO_PARTS
+) -> list[Problem]:
     """Return a problem for each mount and route that an earlier provider, a part or the host has, naming both.
 
-    `of_parts`: the paths of the parts of plugins, each with its owner; all that is below them is theirs, too.
+    `of_parts`: the paths of the parts of plugins, each with the entry of its plugin; all that is below them is theirs,
+    too. A plugin may have routes below the paths of its own part, as the journal does.
     """
     problems: list[Problem] = []
     mounts: dict[str, ProviderEntry] = {}
@@ -131,9 +134,9 @@ def route_problems(declared: Iterable[DeclaredRoutes], of_parts: Mapping[str, st
             if is_reserved(path):
                 message, hint = f"{shown} a path of the host itself", "declare another path"
                 problems.append(entry.problem("route_taken", message, hint))
-            elif owner := _owner_of(path, of_parts):
+            elif (plugin := _plugin_of(path, of_parts)) is not None and plugin.key != entry.key:
                 hint = f"set mount in it, such as mount: /{entry.key}, or enable one of them only"
-                problems.append(entry.problem("route_taken", f"{shown} a path of {owner}", hint))
+                problems.append(entry.problem("route_taken", f"{shown} a path of the part of {plugin.owner}", hint))
             # Names of parameters do not tell paths apart: `/notes/{id}` and `/notes/{key}` match the same requests.
             elif (first := taken.setdefault((method, _PARAMETER.sub("{}", path)), entry)) is not entry:
                 hint = f"set mount in one of them, such as mount: /{entry.key}, or enable one of them only"
@@ -146,8 +149,8 @@ def is_reserved(path: str) -> bool:
     return path in RESERVED or any(_is_below(path, tree) for tree in RESERVED_TREES)
 
 
-def _owner_of(path: str, of_parts: Mapping[str, str]) -> str | None:
-    return next((owner for tree, owner in of_parts.items() if _is_below(path, tree)), None)
+def _plugin_of(path: str, of_parts: Mapping[str, ProviderEntry]) -> ProviderEntry | None:
+    return next((plugin for tree, plugin in of_parts.items() if _is_below(path, tree)), None)
 
 
 def _is_below(path: str, tree: str) -> bool:

@@ -43,7 +43,7 @@ from toolplug.host.file.tool_servers import NO_ENTRIES, ServerEntries, server_ki
 from toolplug.host.file.tool_servers import SECTION as SERVERS
 from toolplug.host.file.toolset_entries import ToolsetEntries, prefixes_of, unknown_toolsets
 from toolplug.host.file.user_auth_entries import user_auth_problems
-from toolplug.providers.entry import DesiredProvider, ProviderState
+from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderState
 from toolplug.providers.entry_points import Installed
 from toolplug.providers.host_part import HostPart, SectionFacts
 from toolplug.stores.open import open_store
@@ -122,7 +122,7 @@ class Configuration:
         """The folder for relative paths: that of the file; for a mapping the working directory."""
         return self.store.folder
 
-    def plugin_paths(self, off: Collection[str] = ()) -> dict[str, str]:
+    def plugin_paths(self, off: Collection[str] = ()) -> dict[str, ProviderEntry]:
         """Return the paths of the parts of plugins, as `part_sections.plugin_paths`."""
         return plugin_paths(self.parts, off)
 

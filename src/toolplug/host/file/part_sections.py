@@ -20,7 +20,7 @@ from toolplug.errors import InvalidDefinition, Problem, ProviderError
 from toolplug.host.file.provider_entries import SECTION, ProviderEntries
 from toolplug.host.file.settings import HostSettings
 from toolplug.host.file.tool_servers import SECTION as SERVERS
-from toolplug.providers.entry import DesiredProvider, ProviderState, failed_record
+from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderState, failed_record
 from toolplug.providers.host_part import HostPart
 from toolplug.providers.loading import ProviderType
 from toolplug.providers.routes import DeclaredRoutes, is_reserved, route_problems
@@ -167,13 +167,13 @@ def with_free_routes(
     return replace(entries, wanted={key: each for key, each in entries.wanted.items() if key not in without})
 
 
-def plugin_paths(parts: Iterable[HostPart[Any]], off: Collection[str] = ()) -> dict[str, str]:
-    """Return the paths that no route of a provider can have, each with its owner: those of the parts of plugins.
+def plugin_paths(parts: Iterable[HostPart[Any]], off: Collection[str] = ()) -> dict[str, ProviderEntry]:
+    """Return the paths of the parts of plugins, each with its plugin, which no other provider can have routes at.
 
     `off`: the keys of those that are switched off.
     """
     owned = [(part, part.entry) for part in parts if part.entry is not None and part.entry.key not in off]
-    return {path: f"the part of {entry.owner}" for part, entry in owned for path in part.paths}
+    return {path: entry for part, entry in owned for path in part.paths}
 
 
 def plugin_parts(kind: ProviderType, taken: TakenByParts | None = None) -> list[HostPart[Any]]:
