@@ -132,6 +132,29 @@ async def test_each_user_signs_in_once_and_calls_as_itself(accounts: Accounts, u
 
 
 @pytest.mark.requirement("I38-sign-in")
+async def test_an_application_with_one_key_names_the_person_of_each_call(
+    accounts: Accounts, url: str, tmp_path: Path
+) -> None:
+    config = settings(url, tmp_path)
+    scopes = ["tools:read", "tools:call", "delegate"]
+    config["auth"]["api_keys"] = [{"key": "app-key", "subject": "app", "tenant": "acme", "scopes": scopes}]
+
+    async def call_for(client: AsyncClient, who: str) -> dict[str, Any]:
+        sent = {"authorization": "Bearer app-key", "toolplug-principal": f"tenant=acme&subject={who}"}
+        body = {"name": "who.whoami", "arguments": {}}
+        return (await client.post("/v1/tool-calls", json=body, headers=sent)).json()
+
+    async with hosting(config) as (_, client):
+        for who in ("ada", "ben"):
+            accounts.user = who
+            needed = (await call_for(client, who))["metadata"]
+            assert needed["code"] == "sign_in_needed"
+            assert (await press(client, needed["sign_in"]["url"])).status_code == 200
+        assert [(await call_for(client, who))["output"] for who in ("ada", "ben", "ada")] == ["ada", "ben", "ada"]
+        assert (await call(client, "app"))["metadata"]["code"] == "sign_in_needed"  # the application is nobody of them
+
+
+@pytest.mark.requirement("I38-sign-in")
 async def test_a_link_is_used_once_and_by_the_browser_that_has_pressed_it(
     accounts: Accounts, url: str, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,12 +16,14 @@ from mcp.client.context import ClientRequestContext
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError, UrlElicitationRequiredError
 from mcp_types import ElicitRequestParams, ElicitRequestURLParams, ElicitResult
+from tests.cli.process import TOOLPLUG
 from tests.credentials.oauth_server import Accounts, serving_oauth
 from tests.credentials.test_sign_in import press, settings
 from tests.http.served import served
 from tests.mcp.conftest import ERAS
 from tests.mcp.test_tools import text_of
 
+from mcp import StdioServerParameters, stdio_client
 from toolplug import open_host
 from toolplug.http import create_app
 from toolplug.parts.mcp.sdk import elicitation
@@ -116,6 +119,23 @@ async def test_a_client_that_opens_no_links_has_it_as_text(server: str, tmp_path
         link = next(word for word in text_of(answer).split() if "/connect/" in word)
         await sign_in(link)
         assert text_of(await client.call_tool("who.whoami", {})) == "ada"
+
+
+async def test_over_standard_input_the_one_user_signs_in_at_another_host(server: str, tmp_path: Path) -> None:
+    config = settings(server, tmp_path)
+    del config["auth"]  # which a start over HTTP at another address would need
+
+    async def refusal() -> str:
+        (tmp_path / "providers.yaml").write_text(json.dumps(config))
+        command = StdioServerParameters(command=str(TOOLPLUG), args=["serve", "--stdio"], cwd=tmp_path)
+        async with Client(stdio_client(command)) as client, asyncio.timeout(60):
+            while "who__whoami" not in {each.name for each in (await client.list_tools()).tools}:
+                await asyncio.sleep(0.05)
+            return text_of(await client.call_tool("who__whoami", {}))
+
+    assert "the host has no http.public_url for the link" in await refusal()
+    config["http"]["public_url"] = "https://tools.example"
+    assert "https://tools.example/connect/" in await refusal()
 
 
 async def test_no_link_to_another_host_is_opened(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
