@@ -144,7 +144,7 @@ def settings(issuer: People, urls: dict[str, str], proxy: str, endpoint: str) ->
         },
         "providers": {
             "acting": {
-                "type": "./acting.py",
+                "type": "./acting.py:Acting",
                 "enabled": True,
                 "user_auth": {"exchange": exchange},
             },

@@ -17,7 +17,7 @@ from tests.wire.deployments import SHARED
 
 pytestmark = [pytest.mark.judge, pytest.mark.anyio, pytest.mark.requirement("I17-6-recovery")]
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 CALLS_ENDED_S, STREAMS_BACK_S, ANSWERING_S = 10.0, 5.0, 5.0
 SLOW_MACHINE = 3
 """A machine may be so many times slower than the one of the figures; without a recovery nothing comes back at all."""

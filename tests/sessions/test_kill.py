@@ -18,7 +18,7 @@ store: sqlite:///./state.db
 sessions: {max_updates_per_minute: 1000000}
 providers: {}
 """
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 PLUGINS = 4
 
 Tools = dict[str, str]
