@@ -199,7 +199,6 @@ async def test_a_wrong_entry_is_one_row_that_says_what_is_wrong_and_the_fix(fold
     assert WRONG[name] in record.reason
 
 
-@pytest.mark.process
 @pytest.mark.requirement("I39-adapters-apart")
 async def test_a_server_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "apart.py").write_text(APART)

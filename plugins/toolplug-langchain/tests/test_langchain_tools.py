@@ -159,7 +159,6 @@ async def test_tools_answer_as_they_do_in_an_agent(folder: Path) -> None:
     assert (picture.output, picture.parts) == ("drawn", ({"type": "image", "data": "cG5n", "mimeType": "image/png"},))
 
 
-@pytest.mark.process
 @pytest.mark.requirement("I39-adapters-apart")
 async def test_tools_run_in_a_process_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "apart.py").write_text(APART)

@@ -244,7 +244,6 @@ async def test_a_wrong_entry_says_what_is_wrong_and_the_fix(install: Install, ca
     assert said in str(caught.value)
 
 
-@pytest.mark.process
 @pytest.mark.requirement("I39-adapters-apart")
 async def test_a_plugin_runs_in_an_environment_of_its_own_that_the_host_has_not(
     own_environment: Callable[[str, str], Path],
