@@ -18,6 +18,9 @@ from toolplug.errors import ConfigError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
+IN_HOST: Any = {"run": {"process": False}}
+"""For what reads metrics at once: those of a process of its own follow later."""
+
 Serve = Callable[..., AbstractAsyncContextManager[Any]]
 
 
@@ -60,31 +63,31 @@ async def test_what_changes_on_disk_changes_in_the_index(serve: Serve, docs: Pat
 
 
 async def test_an_unchanged_file_is_not_read_again(serve: Serve, docs: Path) -> None:
-    async with serve(paths=[str(docs)], refresh=0) as served:
+    async with serve(**IN_HOST, paths=[str(docs)], refresh=0) as served:
         await served.one.found("river")
         size = served.metric("file_search_ingested_bytes_total")
         (docs / "water.md").touch()
         await served.one.found("river")
         assert served.metric("file_search_ingested_bytes_total") == size
-    async with serve(paths=[str(docs)]) as served:
+    async with serve(**IN_HOST, paths=[str(docs)]) as served:
         assert len(await served.one.found("river")) == 1
         assert served.metric("file_search_ingested_bytes_total") == 0
 
 
 async def test_another_chunk_size_cuts_every_file_again(serve: Serve, docs: Path) -> None:
     (docs / "long.txt").write_text("river and lake. " * 100)
-    async with serve(paths=[str(docs)]) as served:
+    async with serve(**IN_HOST, paths=[str(docs)]) as served:
         assert await served.one.found("lake")
         few = served.metric("file_search_chunks", source="local")
-    async with serve(paths=[str(docs)], chunk_size=200, overlap=0) as served:
+    async with serve(**IN_HOST, paths=[str(docs)], chunk_size=200, overlap=0) as served:
         assert await served.one.found("lake")
         assert served.metric("file_search_chunks", source="local") > few
 
 
 async def test_a_path_that_leaves_the_configuration_leaves_the_index(serve: Serve, docs: Path) -> None:
-    async with serve(paths=[str(docs)]) as served:
+    async with serve(**IN_HOST, paths=[str(docs)]) as served:
         assert len(await served.one.found("river")) == 1
-    async with serve() as served:
+    async with serve(**IN_HOST) as served:
         assert await served.one.found("river") == []
         assert served.metric("file_search_documents", source="local") == 0
 
