@@ -28,7 +28,7 @@ async def test_the_provider_keeps_the_contract(tmp_path: Path, run: Mapping[str,
     )
 
 
-def _written(folder: Path, **rules: object) -> Path:
+def _write(folder: Path, **rules: object) -> Path:
     path = folder / "providers.yaml"
     path.write_text(json.dumps({"store": "memory://", "providers": {"file_search": {"enabled": True, **rules}}}))
     return path
@@ -39,6 +39,6 @@ async def test_it_runs_in_a_process_of_its_own_unless_its_entry_says_otherwise(t
     kinds: list[type] = []
     rules: tuple[dict[str, object], ...] = ({}, {"run": {"process": False}})
     for run in rules:
-        async with open_host(_written(tmp_path, **run)) as host:
+        async with open_host(_write(tmp_path, **run)) as host:
             kinds.append(type(host.registry.running()["file_search"].provider))
     assert kinds == [ApartProvider, FileSearch]

@@ -35,7 +35,7 @@ from toolplug.providers.generation import Generation, mounted_routes, open_gener
 from toolplug.providers.plugins.changes import ProviderChanges
 from toolplug.providers.plugins.registration import PluginManager
 from toolplug.providers.plugins.shapes import ProviderLike, desired_providers, plugin_of
-from toolplug.providers.routes import NO_PARTS, DeclaredRoutes, MountedRoute, route_problems
+from toolplug.providers.routes import NO_PARTS, DeclaredRoutes, MountedRoute, PartPaths, route_problems
 from toolplug.providers.site import CallHookSwitch, ProviderContext, SiteFor, TemporaryRoot, stored_sites
 from toolplug.runtime.slips import check_event_loop, require_async_with, suggest_options
 from toolplug.runtime.tasks import BackgroundTasks
@@ -258,7 +258,7 @@ class FunctionRegistry(LiveCatalog):
         """Return, by key, why providers did not start that are not required."""
         return {slot.entry.key: slot.failure for slot in self._slots if slot.failure is not None}
 
-    async def apply(self, wanted: Sequence[DesiredProvider], of_parts: Mapping[str, ProviderEntry] = NO_PARTS) -> None:
+    async def apply(self, wanted: Sequence[DesiredProvider], of_parts: PartPaths = NO_PARTS) -> None:
         """Run these providers: unchanged ones keep running; others are started, replaced at once, and drained.
 
         `of_parts` are paths of the parts of plugins, as in `route_problems`. Raises `ConfigError` with all
@@ -306,9 +306,7 @@ class FunctionRegistry(LiveCatalog):
         self._list(active)
         self._publish_records()
 
-    async def _begin(
-        self, wanted: Sequence[DesiredProvider], of_parts: Mapping[str, ProviderEntry]
-    ) -> tuple[ProviderSlot, ...]:
+    async def _begin(self, wanted: Sequence[DesiredProvider], of_parts: PartPaths) -> tuple[ProviderSlot, ...]:
         """Start those of these that do not run as they are wanted. Raises `ConfigError`; then none has been started."""
         running = {slot.entry.key: slot for slot in self._slots if slot.generation is not None}
         begun: list[Generation] = []
@@ -496,7 +494,7 @@ def _without_host(tools_of: ToolsOf) -> RegistryServices:
     )
 
 
-def _route_problems(slots: Sequence[ProviderSlot], of_parts: Mapping[str, ProviderEntry]) -> list[Problem]:
+def _route_problems(slots: Sequence[ProviderSlot], of_parts: PartPaths) -> list[Problem]:
     running = [(slot.entry, slot.generation.routes) for slot in slots if slot.generation is not None]
     declared = (DeclaredRoutes(entry, [(each.method, each.path) for each in routes]) for entry, routes in running)
     return route_problems(declared, of_parts)

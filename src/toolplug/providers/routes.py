@@ -79,7 +79,10 @@ RESERVED_TREES = (
     "/v1/workers",
 )
 
-NO_PARTS: Mapping[str, ProviderEntry] = MappingProxyType({})
+PartPaths = Mapping[str, ProviderEntry]
+"""The paths of the parts of plugins, each with the entry of its plugin."""
+
+NO_PARTS: PartPaths = MappingProxyType({})
 
 _PARAMETER = re.compile(r"{[^}]*}")
 
@@ -112,9 +115,7 @@ class DeclaredRoutes(NamedTuple):
     routes: Sequence[tuple[str, str]]
 
 
-def route_problems(
-    declared: Iterable[DeclaredRoutes], of_parts: Mapping[str, ProviderEntry] = NO_PARTS
-) -> list[Problem]:
+def route_problems(declared: Iterable[DeclaredRoutes], of_parts: PartPaths = NO_PARTS) -> list[Problem]:
     """Return a problem for each mount and route that an earlier provider, a part or the host has, naming both.
 
     `of_parts`: the paths of the parts of plugins, each with the entry of its plugin; all that is below them is theirs,
@@ -149,7 +150,7 @@ def is_reserved(path: str) -> bool:
     return path in RESERVED or any(_is_below(path, tree) for tree in RESERVED_TREES)
 
 
-def _plugin_of(path: str, of_parts: Mapping[str, ProviderEntry]) -> ProviderEntry | None:
+def _plugin_of(path: str, of_parts: PartPaths) -> ProviderEntry | None:
     return next((plugin for tree, plugin in of_parts.items() if _is_below(path, tree)), None)
 
 
