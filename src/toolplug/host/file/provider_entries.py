@@ -73,7 +73,7 @@ def origin_of(document: Document, path: KeyPath) -> str:
         document.node(path)
     except KeyError:
         return DEFAULT_ORIGIN
-    return f"{document.file}:{document.key_mark(path).line}"
+    return document.place(path)
 
 
 class LoadedEntry(NamedTuple):
