@@ -159,7 +159,9 @@ def test_a_file_that_a_command_does_not_take_is_said_to_be_named_by_an_option(ru
 
 @pytest.mark.requirement("I33-8-file")
 def test_a_file_that_is_served_alone_decides_as_a_whole_and_by_none_of_its_lines(run: Run, tmp_path: Path) -> None:
-    code = "import os\nfrom toolplug import tool\n\n@tool\ndef double(x: int) -> int:\n    'Double.'\n    return 2 * x\n"
+    code = (
+        "import os\nfrom toolplug import tool\n\n@tool\ndef double(x: int) -> int:\n    'Double.'\n    return 2 * x\n"
+    )
     (tmp_path / "notes.py").write_text(code, "utf-8")
     gates = run("explain", "-c", "notes.py", "double", "--json").json["gates"]
     assert {gate["gate"]: gate["origin"] for gate in gates}["switch"] == "notes.py"

@@ -153,7 +153,7 @@ class Document:
         return self._descend(path)[-1][0] if self.written else _NOWHERE
 
     def place(self, path: KeyPath) -> str:
-        """Return `file:line` of the value's key, or of its nearest parent; the file alone if it is not written there."""
+        """Return `file:line` of the value's key, or of its nearest parent; the file alone if it has no line."""
         return f"{self.file}:{self.key_mark(path).line}" if self.written else self.file
 
     def problem(self, path: KeyPath, *, code: str, message: str, hint: str = "", at_key: bool = False) -> Problem:
