@@ -48,6 +48,7 @@ $(READY): VERSION pyproject.toml constraints.txt $(addsuffix /pyproject.toml,$(P
 # Without the tools of the developers, which are five times as much; pip shows what it does. An environment for each build
 # and compiled modules, which a server imports a third of, would take half as long again.
 $(SERVE_READY): VERSION pyproject.toml constraints.txt $(CONFIG) $(addsuffix /pyproject.toml,$(PLUGINS)) | python-version
+	@echo "Installing the server into $(VENV): less than a minute, once."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(SERVE_PIP) hatchling hatch-fancy-pypi-readme editables
 	$(SERVE_PIP) --no-build-isolation --editable ".[$(SERVE_EXTRAS)]" $(SERVED:%=--editable %)

@@ -21,7 +21,8 @@ from benchmarks.frame import Batch, Row, Unit
 
 SECONDS = Unit(name="s", scale=1)
 ROOT = Path(__file__).parent.parent
-RUNS = 3
+RUNS = 1
+"""Each takes up to a minute."""
 TOOL = '''\
 from toolplug import tool
 
