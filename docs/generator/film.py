@@ -183,7 +183,8 @@ def in_the_browser(film: Film, url: str) -> None:
     page.get_by_text("raised IndexError at").wait_for()
     film.show(2_600)
     with ThreadPoolExecutor(2) as both:
-        list(both.map(lambda word: call(url, "find_notes", word=word), ("tea", "milk")))
+        for word in ("tea", "milk"):
+            both.submit(call, url, "find_notes", word=word)
     film.click(page.get_by_role("link", name="Waterfall", exact=True))
     page.locator(".lane").nth(3).wait_for()
     film.show()
