@@ -16,8 +16,7 @@ from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.host_approvals import NO_APPROVALS
 from toolplug.execution.plans import CallServices
 from toolplug.host.file.tool_servers import Status
-from toolplug.host.measured_store import FAST_BUCKETS, MeasuredStore
-from toolplug.host.operations import Operations
+from toolplug.host.operations import FAST_BUCKETS, MeasuredStore, Operations
 from toolplug.parts.mcp.client.server_config import ADDED
 from toolplug.parts.mcp.discovery.record import NEVER
 from toolplug.parts.mcp.running import ServerMetrics

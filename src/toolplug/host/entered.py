@@ -54,7 +54,8 @@ class EnteredHost:
     @property
     def settings(self) -> HostSettings:
         """The present settings of the host: every section but `providers` and `mcp_servers`."""
-        return self._require_entered().configuration.settings
+        # Each request reads it several times: without the two calls behind `configuration`.
+        return self._require_entered().current.configuration.settings
 
     @property
     def registry(self) -> FunctionRegistry:

@@ -21,8 +21,9 @@ from toolplug.execution.host_approvals import MAX_REASON, Decision, DecisionTerm
 from toolplug.http.auth.authentication import ANYBODY
 from toolplug.http.bodies.request_body import OrjsonResponse, read_json
 from toolplug.http.errors import HttpProblem, invalid_request
-from toolplug.http.event_stream import ClientWatch, EventStreamResponse, ServedEventStream
+from toolplug.http.event_stream import EventStreamResponse, ServedEventStream
 from toolplug.http.requests import (
+    ClientWatch,
     HostRequest,
     credential_scope,
     passed_credentials,
