@@ -7,6 +7,7 @@ Importing the package is fast, and using one part of it does not import the othe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 
 HOMES = {
@@ -111,6 +112,8 @@ def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
     It raises `AttributeError`, and `ModuleNotFoundError` with the extra to install.
     """
 
+    # Once for each name: a module that asks for one of them does so at each call.
+    @cache
     def load(name: str) -> object:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import yaml
 
+from toolplug.config.units import DEFAULT_ORIGIN
 from toolplug.config.yaml_tree import (
     Composer,
     KeyPath,
@@ -144,6 +145,14 @@ class Document:
     def key_mark(self, path: KeyPath) -> Mark:
         """Return the position of the value's key, or that of its nearest parent; an item of a list is its own key."""
         return self._descend(path)[-1][0]
+
+    def origin_of(self, path: KeyPath) -> str:
+        """Return the place of a path as `file:line`; `DEFAULT_ORIGIN` for one that the document does not have."""
+        try:
+            self.node(path)
+        except KeyError:
+            return DEFAULT_ORIGIN
+        return f"{self.file}:{self.key_mark(path).line}"
 
     def problem(self, path: KeyPath, *, code: str, message: str, hint: str = "", at_key: bool = False) -> Problem:
         """Return a problem at the position of the value, or of its key."""

@@ -11,9 +11,9 @@ from toolplug.catalog.catalog import EMPTY_CATALOG
 from toolplug.catalog.gates import Gate
 from toolplug.catalog.plan import Plan, Setting, Tool
 from toolplug.config.nearest import nearest, nearest_few
+from toolplug.config.units import DEFAULT_ORIGIN
 from toolplug.errors import AccessError
 from toolplug.execution.host_sessions import HostSession
-from toolplug.execution.limits.resolved_limits import DEFAULT_ORIGIN
 from toolplug.execution.plans import CALL_SCOPE
 from toolplug.host.explain_gates import (
     NO_SCOPE,

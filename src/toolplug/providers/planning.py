@@ -11,10 +11,11 @@ from toolplug.catalog.definition import ALWAYS, Offered, ToolDefinition, check_p
 from toolplug.catalog.plan import CallRunner, Target, Tool
 from toolplug.catalog.schema import Schema
 from toolplug.config.nearest import name_hint
+from toolplug.config.units import DEFAULT_ORIGIN
 from toolplug.errors import InvalidDefinition, ProviderError
 from toolplug.execution.accounting import level_of
 from toolplug.execution.limits.limiters import SourceSwitch
-from toolplug.execution.limits.resolved_limits import DEFAULT_ORIGIN, NO_LIMITS, LimitLevel
+from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.plans import NO_RULE, CallServices, PlanBuilder, PlanSource, ToolRule
 from toolplug.execution.user_auth import AuthOwner
 from toolplug.providers.authoring import BoundTool, bound_tools
