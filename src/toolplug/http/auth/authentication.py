@@ -18,12 +18,12 @@ from starlette.types import Scope
 from toolplug.catalog.call import OPERATOR, Principal, check_code
 from toolplug.catalog.text import is_identity
 from toolplug.errors import SessionGone, SessionNotFound
-from toolplug.execution.host_sessions import HostSession, HostSessions
 from toolplug.host.file.settings import ApiKey, Auth, Jwt
 from toolplug.http.auth.peer import TrustedProxies, peer_of
 from toolplug.http.errors import HttpProblem
 from toolplug.http.requests import HostState, query_fields
 from toolplug.http.routing import EVERY_SCOPE
+from toolplug.part_protocols.sessions import HostSession, HostSessions
 from toolplug.stores.store import name_digest
 
 _SCHEME = b"bearer "

@@ -11,8 +11,8 @@ from typing_extensions import TypedDict
 from toolplug.catalog.call import CallContext, NobodyToAsk, ToolCall
 from toolplug.catalog.plan import Plan
 from toolplug.config.units import timestamp
-from toolplug.execution.host_approvals import Ticket, TicketState
 from toolplug.execution.user_auth import ScopeOf, no_scope
+from toolplug.part_protocols.approvals import Ticket, TicketState
 from toolplug.signatures.values import canonical, decode_arguments
 from toolplug.stores.store import name_digest, tenant_digest
 
