@@ -29,7 +29,7 @@ from toolplug.providers.offering.definitions import (
     ToolsetLink,
     ToolsetSource,
 )
-from toolplug.providers.offering.foreign_tools import ForeignTool, ForeignTools
+from toolplug.integrations.foreign_tools import ForeignTool, ForeignTools
 from toolplug.providers.offering.mcp_extensions import McpExtension
 from toolplug.providers.offering.prompts import prompt
 from toolplug.providers.offering.resources import resource
