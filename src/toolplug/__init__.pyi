@@ -13,6 +13,7 @@ from toolplug.foreign.named_objects import import_object
 from toolplug.hookspecs import hookimpl, hookspec
 from toolplug.host.host import Host, open_host
 from toolplug.host.keys.host_key import Sealer
+from toolplug.integrations.foreign_tools import ForeignTool, ForeignTools
 from toolplug.model_apis.stubs import Expansion, expand_builtin_tools
 from toolplug.net.checked_transport import checked_transport
 from toolplug.net.egress import Egress
@@ -29,7 +30,6 @@ from toolplug.providers.offering.definitions import (
     ToolsetLink,
     ToolsetSource,
 )
-from toolplug.integrations.foreign_tools import ForeignTool, ForeignTools
 from toolplug.providers.offering.mcp_extensions import McpExtension
 from toolplug.providers.offering.prompts import prompt
 from toolplug.providers.offering.resources import resource
