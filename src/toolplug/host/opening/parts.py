@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Self
+from typing import Self
 
 from prometheus_client import CollectorRegistry
 
 from toolplug.catalog.catalog import Catalog
-from toolplug.execution.accounting import OnCall
 from toolplug.execution.executor import open_catalog
 from toolplug.execution.plans import CallServices
 from toolplug.host.admin.reload import wanted_providers
@@ -19,8 +18,9 @@ from toolplug.host.admin.store_identity import hash_key, host_id
 from toolplug.host.artifacts import Artifacts
 from toolplug.host.callable_tools import CallableTools
 from toolplug.host.file.configuration import Configuration, CurrentConfiguration
-from toolplug.host.file.tool_servers import ConfiguredServer, ServerServices, ToolServers, open_servers
+from toolplug.host.file.tool_servers import ServerServices, ToolServers, open_servers
 from toolplug.host.keys.decision_key import DecisionKey
+from toolplug.host.opening.coded import CodedParts, Serves
 from toolplug.host.opening.part_services import ToolsForParts, end_session, part_services
 from toolplug.host.opening.provider_services import (
     always_listed,
@@ -38,36 +38,10 @@ from toolplug.host.tool_infos import ToolInfos
 from toolplug.host.toolsets.service import McpRegistration, ToolsetService
 from toolplug.host.views import Views
 from toolplug.part_protocols.approvals import PartApprovals
-from toolplug.providers.plugins.registration import PluginManager
 from toolplug.providers.registry import FunctionRegistry
-from toolplug.toolsets.registered import Toolsets
 from toolplug.toolsets.saved.equipped import EquippedToolsets
 from toolplug.toolsets.saved.saved_toolset import Caller
 from toolplug.toolsets.saved.service import SavedToolsets
-
-
-class Serves(NamedTuple):
-    """Whether a host discovers MCP `servers`, and whether it holds the `sessions` of its store.
-
-    Another process does what it does not. `on_call` is called for each tool call that was answered.
-    """
-
-    servers: bool
-    sessions: bool
-    on_call: OnCall | None = None
-
-
-class CodedParts(NamedTuple):
-    """What the host's own code gave it: toolsets, by id those of MCP servers, and the manager of its plugins."""
-
-    toolsets: Toolsets
-    mcp: Mapping[str, McpRegistration]
-    plugins: PluginManager
-
-    @property
-    def servers(self) -> Sequence[ConfiguredServer]:
-        """The MCP servers that the code describes itself."""
-        return [item.server for item in self.mcp.values() if item.server is not None]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
