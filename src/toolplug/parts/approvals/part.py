@@ -15,7 +15,7 @@ async def _open(services: PartServices, settings: ApprovalSettings) -> RunningPa
 
 
 def _routes() -> HostRoutes:
-    return (*import_module(f"{_HERE}.http").ROUTES, *import_module(f"{_HERE}.grants_http").ROUTES)
+    return import_module(f"{_HERE}.http").ROUTES
 
 
 PART: HostPart[ApprovalSettings] = HostPart(
