@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any
 
 _PARTS = 5
 """Of the time for which `wait_longer` waits."""
@@ -13,7 +14,8 @@ class RunningCall:
     """A tool's call that did not end in its first step.
 
     It ends exactly once. Its caller may stop waiting earlier, at the deadline or when it is cancelled itself; then the
-    tool is asked to stop, through `cancel`, and goes on until it does.
+    tool is asked to stop, through `cancel`, and goes on until it does. Awaited, it returns what the tool has returned
+    and raises its error; who is cancelled meanwhile asks the tool to stop, and still waits for its end.
     """
 
     __slots__ = ("_cancel", "_listener", "_loop", "_waiter", "done", "error", "value")
@@ -57,6 +59,27 @@ class RunningCall:
         """Let the caller wait no longer, as if its time were over."""
         if self._waiter is not None:
             _expire(self._waiter)
+
+    def __await__(self) -> Generator[Any, None, object]:
+        asked = False
+        while not self.done:
+            self._waiter = self._loop.create_future()
+            try:
+                yield from self._waiter
+            except asyncio.CancelledError:
+                if asked:
+                    raise
+                asked = True
+                self.cancel()
+        if asked:
+            raise asyncio.CancelledError
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+    def wait_until(self, time: float) -> Coroutine[Any, Any, bool]:
+        """Wait until this loop time at most, like `wait`."""
+        return self.wait(time - self._loop.time())
 
     async def wait(self, seconds: float, *, ask: bool = True) -> bool:
         """Wait at most `seconds` for the end; return whether it came. Raises only the caller's own cancellation.
