@@ -34,6 +34,7 @@ from toolplug.errors import InvalidJson, StoreMisused, ToolError, ToolUnavailabl
 from toolplug.execution.idempotency import OUTCOME_UNKNOWN
 from toolplug.providers.site import ProviderContext
 from toolplug.runtime.running_call import RunningCall
+from toolplug.runtime.timers import Timers
 
 
 class ProcessEnd(Protocol):
@@ -104,6 +105,7 @@ class HostConnection(Peer):
         self._calls: dict[int, _CallInProcess] = {}
         self._requests: dict[int, Any] = {}
         self._asking: dict[int, _Caller] = {}
+        self._timers = Timers(self.loop)
 
     @property
     def load(self) -> int:
@@ -117,6 +119,7 @@ class HostConnection(Peer):
         last_begun = self._process.last_begun
         for number, each in calls.items():
             each.finish(None, _lost_call(number <= last_begun, reason))
+        self._timers.close()
         for request in [*self._requests.values()]:
             request.put({"end": {"lost": f"the process of the provider {reason}"}})
         # A process that goes on without its socket would answer nobody.
@@ -136,7 +139,7 @@ class HostConnection(Peer):
         head["id"], head["of"], head["name"], head["call"] = number, of, name, call.id
         self.send(CALL, head, dump_json(call.arguments))
         # No task waits for it: what the process sends ends the call.
-        running = RunningCall(self.loop, partial(self._end_call, number))
+        running = RunningCall(self.loop, partial(self._end_call, number), self._timers)
         self._calls[number] = _CallInProcess(running, context)
         return running
 

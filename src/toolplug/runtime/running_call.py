@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
+from toolplug.runtime.timers import Timers
+
 _PARTS = 5
 """Of the time for which `wait_longer` waits."""
 
@@ -18,13 +20,16 @@ class RunningCall:
     and raises its error; who is cancelled meanwhile asks the tool to stop, and still waits for its end.
     """
 
-    __slots__ = ("_cancel", "_listener", "_loop", "_waiter", "done", "error", "value")
+    __slots__ = ("_cancel", "_listener", "_loop", "_timers", "_waiter", "done", "error", "value")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, cancel: Callable[[], object] | None) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, cancel: Callable[[], object] | None, timers: Timers | None = None
+    ) -> None:
         self.done: bool = False
         self.value: object = None
         self.error: BaseException | None = None
         self._loop = loop
+        self._timers: asyncio.AbstractEventLoop | Timers = timers or loop
         self._cancel = cancel
         self._waiter: asyncio.Future[bool] | None = None
         self._listener: Callable[[], None] | None = None
@@ -90,7 +95,7 @@ class RunningCall:
         if self.done:
             return True
         self._waiter = waiter = self._loop.create_future()
-        timer = self._loop.call_later(max(seconds, 0.0), _expire, waiter)
+        timer = self._timers.call_later(max(seconds, 0.0), _expire, waiter)
         try:
             ended = await waiter
         # `GeneratorExit`: the caller's coroutine is closed without its loop, as when the loop ends first. `cancel`
