@@ -120,9 +120,8 @@ class FrameReader:
         begin, end = start + _BEGIN, start + _LENGTH_SIZE + length
         # Before it is handled: whoever stops here goes on with the next one.
         self._start = end
-        head, body = received[begin : begin + head_length], received[begin + head_length : end]
-        if type(received) is bytearray:
-            head, body = bytes(head), bytes(body)
+        head = bytes(received[begin : begin + head_length])
+        body = bytes(received[begin + head_length : end])
         return _quick_frame(Frame, (kind, _read_head(head), body))
 
     def __iter__(self) -> Iterator[Frame]:

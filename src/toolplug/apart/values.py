@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, cast
 
 from toolplug.catalog.call import (
@@ -165,6 +166,8 @@ _CONTEXT_FIELDS = (
     "trace_context",
 )
 _CONTEXT_KEYS = frozenset(_CONTEXT_FIELDS)
+# Each attribute of a named tuple takes half as long as all of these items together.
+_context_values = itemgetter(*map(CallContext._fields.index, _CONTEXT_FIELDS))
 
 
 _NOBODY = cast("NobodyToAsk", ask_nobody).reason
@@ -172,40 +175,22 @@ _NOBODY = cast("NobodyToAsk", ask_nobody).reason
 
 def encode_context(context: CallContext, now: float) -> Head:
     """Return a context as JSON; `now` is the time of the loop: the deadline is sent as the seconds that are left."""
-    (
-        principal, session, agent, key, approval, options, request_id, _, credentials, ask,
-        conversation, via, user_auth, trace_context, _, deadline,
-    ) = context  # fmt: skip  # all at once: each attribute of a named tuple takes as long as five of these
-    head: Head = {"who": encode_principal(principal)}
-    if session:
-        head["session"] = session
-    if agent:
-        head["agent"] = agent
-    if key:
-        head["idempotency_key"] = key
-    if approval:
-        head["approval"] = approval
-    if options:
-        head["options"] = dict(options)
-    if request_id:
-        head["request_id"] = request_id
-    if credentials:
-        head["credentials"] = dict(credentials)
-    if conversation:
-        head["conversation"] = conversation
-    if via:
-        head["via"] = via
-    if trace_context:
-        head["trace_context"] = dict(trace_context)
+    head: Head = {"who": encode_principal(context.principal)}
+    values = _context_values(context)
+    if any(values):
+        for name, value in zip(_CONTEXT_FIELDS, values, strict=True):
+            if value:
+                head[name] = dict(value) if isinstance(value, Mapping) else value  # pyright: ignore[reportUnknownArgumentType]
+    deadline = context.deadline
     if deadline is not None:
         head["left"] = deadline - now
         if isinstance(deadline, Deadline):
             head["within"] = deadline.within_s
-    if user_auth is not None:
-        head["auth"] = user_auth[1:]
-    if isinstance(ask, NobodyToAsk):
+    if context.user_auth is not None:
+        head["auth"] = context.user_auth[1:]
+    if isinstance(context.ask, NobodyToAsk):
         # Said also where it is the usual reason: what is not said has a user.
-        head["nobody"] = ask.reason
+        head["nobody"] = context.ask.reason
     return head
 
 

@@ -12,10 +12,10 @@ _RESOLUTION_S = 0.001
 
 
 class Timers:
-    """Calls back at the end of waits. uvloop takes 4 µs to start and cancel a timer, a call apart not 20 in the host.
+    """Calls back at the end of waits, of which uvloop takes 4 µs each for a timer that is started and cancelled.
 
-    The loop's timer stands at the first of the times that were set, and is not moved when that wait ends before. When it
-    fires, it looks at those who still wait, and not at all who have waited.
+    The loop's timer is set to the first end, and stays there when that wait is over before. When it fires, it looks at
+    those who wait then.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -58,9 +58,7 @@ class Timer:
 
     __slots__ = ("_waiting", "argument", "at", "callback")
 
-    def __init__(
-        self, waiting: set[Timer], at: float, callback: Callable[[Any], object], argument: object
-    ) -> None:
+    def __init__(self, waiting: set[Timer], at: float, callback: Callable[[Any], object], argument: object) -> None:
         self._waiting = waiting
         self.at: float = at
         self.callback: Callable[[Any], object] = callback
