@@ -193,13 +193,17 @@ class CallServices:
 
 
 class PlanSource(NamedTuple):
-    """The target of a plan's calls, the switch that stops them, and their counters; `late_s` is that of `Plan`."""
+    """The target of a plan's calls, the switch that stops them, and their counters; `late_s` is that of `Plan`.
+
+    `runner` runs a target that is asynchronous, None for a task.
+    """
 
     target: Target
     switch: Switch
     counters: PlanCounters
     abandoned: AbandonedLimit
     late_s: float = 0.0
+    runner: CallRunner | None = None
 
 
 class PlanBuilder:
@@ -281,7 +285,7 @@ class PlanBuilder:
             switch=source.switch,
             counters=source.counters,
             abandoned=source.abandoned,
-            runner=services.runner if blocking is None else blocking,
+            runner=blocking or source.runner or services.runner,
             late_s=source.late_s,
             convert=convert,
             wants_context=wants_context,
