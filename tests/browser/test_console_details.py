@@ -1,4 +1,4 @@
-"""Details of the console that a person sees at once: what is found first, what fits, what is aligned, what is refused."""
+"""Details of the console that a person sees at once: what is found first, what fits, and what is aligned."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ pytestmark = [
 
 SHORT_PAUSES = """async () => {
   const { groupsOf, ticksOf } = await import("/console/files/waterfall_groups.js");
-  const call = (n) => ({ id: n, tool: "count", tenant: "t", subject: "s", call_id: `c${n}`, status: "success", ts: 1e6 + n + 0.99, duration_s: 0.99 });
-  return ticksOf(groupsOf(Array.from({ length: 6 }, (_, n) => call(n)), "caller")[0], 8).map((tick) => tick.seconds);
+  const same = { tool: "count", tenant: "t", subject: "s", status: "success", duration_s: 0.99 };
+  const calls = Array.from({ length: 6 }, (_, n) => ({ ...same, id: n, call_id: `c${n}`, ts: 1e6 + n + 0.99 }));
+  return ticksOf(groupsOf(calls, "caller")[0], 8).map((tick) => tick.seconds);
 }"""
 """The lines of the axis for six calls of 990 ms, one each second."""
 LEFTS = "each => each.map((one) => Math.round(one.getBoundingClientRect().left))"

@@ -73,8 +73,8 @@ class SeenCall:
     """One call. `place` is where its tool crashed, for `admin` alone; `arguments` and `output` are None if not kept.
 
     `conversation` names that of the Responses API in which it was made, and `approval` the ticket that it waits for or
-    was made with; `would` is the watched rule that would have denied it. They are empty for none. `asked` is a call that
-    was not run but asked about: one that a person has denied is none.
+    was made with; `would` is the watched rule that would have denied it. They are empty for none. `asked`
+    is true of a call that was not run but asked about, and not of one that a person has denied.
     """
 
     id: int
