@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -167,6 +167,26 @@ async def test_routes_streams_hooks_and_metrics_work_as_in_the_host_s_process(ca
     lines = [record.getMessage() for record in caplog.records if record.name == "toolplug.providers.made"]
     assert "everything is started" in lines
     assert "with the key ***" in lines
+
+
+@pytest.mark.requirement("I36-apart")
+@pytest.mark.parametrize(
+    ("edge", "status", "code"), [({}, 413, "body_too_large"), ({"body_memory": "1MiB"}, 429, "quota_exceeded")]
+)
+async def test_a_body_over_a_limit_is_refused_though_its_length_was_not_declared(
+    edge: dict[str, object], status: int, code: str
+) -> None:
+    async def endless() -> AsyncGenerator[bytes]:
+        while True:
+            yield b"y" * 65_536
+
+    entries = {"made": entry("Everything", public_routes=True)}
+    config = {"store": "memory://", "http": {"edge": edge}, "providers": entries}
+    async with in_process_host(config) as served, asyncio.timeout(60):
+        sent = await served.nobody.post("/v1/open", content=endless())
+        assert (sent.status_code, sent.json()["error"]["code"]) == (status, code)
+        # The handler is ended, and the process goes on.
+        assert (await served.nobody.post("/v1/open", content=b"y")).json()["size"] == 1
 
 
 @pytest.mark.requirement("I36-apart")

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from time import perf_counter
 from typing import Any, NamedTuple, cast
 
-from toolplug.apart.limits import CREDIT, MAX_ASKED, PIECE, PIECE_COST, TURN_S
+from toolplug.apart.limits import CREDIT, MAX_ASKED, PIECE, PIECE_COST, STREAMS_UNREAD, TURN_S
 from toolplug.apart.values import Head, decode_error, encode_error
 from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.errors import InvalidJson, ToolplugError
@@ -139,6 +139,8 @@ class Peer(asyncio.Protocol, ABC):
         self._pending: dict[int, asyncio.Future[Answer]] = {}
         self._answering: set[asyncio.Task[None]] = set()
         self._reading = False
+        self._full = False
+        self._streams: deque[asyncio.Future[None]] = deque()
 
     @abstractmethod
     def on_frame(self, frame: Frame) -> None:
@@ -154,6 +156,42 @@ class Peer(asyncio.Protocol, ABC):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
         self.transport = transport
+        self.transport.set_write_buffer_limits(high=STREAMS_UNREAD)
+
+    def pause_writing(self) -> None:
+        """Hold the streams: the transport has `STREAMS_UNREAD` bytes."""
+        self._full = True
+
+    def resume_writing(self) -> None:
+        """Let the streams go on."""
+        self._full = False
+        self._wake_stream()
+
+    async def wait_for_room(self) -> None:
+        """Wait while too much is unread. Raises `ConnectionResetError` after the end of the connection."""
+        while self._full and self.lost is None:
+            turn: asyncio.Future[None] = self.loop.create_future()
+            self._streams.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():
+                    self._wake_stream()
+                raise
+        if self.lost is not None:
+            raise ConnectionResetError(self.lost)
+
+    def send_piece(self, head: Mapping[str, object], body: bytes) -> None:
+        """Send a piece of a stream; then the next stream has its turn. All at once would fill the transport again."""
+        self.send(PIECE_OF, head, body)
+        self._wake_stream()
+
+    def _wake_stream(self) -> None:
+        while self._streams and not self._full:
+            turn = self._streams.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End what waits for an answer."""
@@ -178,6 +216,9 @@ class Peer(asyncio.Protocol, ABC):
                 waiter.set_exception(ConnectionResetError(reason))
         for task in [*self._answering]:
             task.cancel()
+        for turn in self._streams:
+            if not turn.done():
+                turn.set_result(None)
         self.on_lost(reason)
 
     def send(self, kind: bytes, head: Mapping[str, object], body: bytes = b"") -> None:
@@ -293,8 +334,9 @@ class Outgoing:
                     raise ConnectionResetError(self._peer.lost)
                 self._wake = self._peer.loop.create_future()
                 await self._wake
+            await self._peer.wait_for_room()
             self._credit -= len(piece) + PIECE_COST
-            self._peer.send(PIECE_OF, {"id": self._number, "more": more or start + PIECE < len(body)}, piece)
+            self._peer.send_piece({"id": self._number, "more": more or start + PIECE < len(body)}, piece)
 
 
 class Incoming:
