@@ -44,6 +44,8 @@ def syntax_problem(error: yaml.YAMLError, *, text: str, file: str) -> Problem:
     before = line[: mark.column + 1]
     if "\t" in before and not before.strip():
         code, message, hint = "tab", "a tab cannot indent YAML", "indent with spaces"
+    elif "escape character" in (error.problem or ""):
+        hint = "in double quotes a backslash begins an escape; write the text in single quotes"
     elif "${" in line:
         hint = 'inside { } and [ ] a reference is written in quotes: "${NAME}"'
     return problem_at(file, Mark(line=mark.line + 1, column=mark.column + 1), code, message, hint)
@@ -255,5 +257,6 @@ def section_keys(document: Document, section: str, of: str, problems: list[Probl
         return document.keys((section,))
     if not (isinstance(entry.node, ScalarNode) and entry.node.value is None):
         message = f"should be a mapping from {of} to settings"
-        problems.append(document.problem((section,), code="wrong_value", message=message))
+        hint = "write each without a dash, as NAME: {…}" if isinstance(entry.node, ListNode) else ""
+        problems.append(document.problem((section,), code="wrong_value", message=message, hint=hint))
     return ()

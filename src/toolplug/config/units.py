@@ -166,10 +166,15 @@ _TYPES_BY_PHRASE = {
 _PHRASES = {error_type: phrase for phrase, types in _TYPES_BY_PHRASE.items() for error_type in types}
 
 
+_PATTERNS = {"^https?://": "a URL that begins with http:// or https://"}
+"""Patterns of the settings for which there are words."""
+
+
 def right_shape(error: ErrorDetails) -> str | None:
     """Return a phrase for a valid value, or None for an error that only its own text describes."""
-    phrase = _PHRASES.get(error["type"])
-    return None if phrase is None else phrase.format_map(error.get("ctx", {}))
+    phrase, given = _PHRASES.get(error["type"]), error.get("ctx", {})
+    in_words = _PATTERNS.get(given.get("pattern", ""))
+    return in_words if phrase is None or in_words else phrase.format_map(given)
 
 
 def own_text(error: ErrorDetails) -> str:
