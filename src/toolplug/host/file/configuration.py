@@ -210,7 +210,7 @@ def _refusal(problems: Sequence[Problem], *, alone: bool) -> ConfigError:
     """
     if alone:
         problems = [
-            replace(each, line=0, column=0, path="", message=each.message.removeprefix(f"{_type_of_code(each.file)}: "))
+            replace(each, path="", message=each.message.removeprefix(f"{_type_of_code(each.file)}: "))
             for each in problems
         ]
     return ConfigError(sorted(problems, key=lambda item: (item.line, item.column))[:MAX_PROBLEMS])
@@ -323,7 +323,7 @@ def _document_of_code(path: str) -> Document:
     key = re.sub(r"[^a-z0-9]+", "_", Path(path).stem.lower()).strip("_") or "file"
     # JSON is YAML: the name of a file may have quotes and colons.
     text = f"providers: {{{key}: {{type: {json.dumps(_type_of_code(path))}, enabled: true}}}}"
-    return parse_document(text.encode(), file=path)
+    return replace(parse_document(text.encode(), file=path), written=False)
 
 
 _ApiKeys = Mapping[int, ApiKey]

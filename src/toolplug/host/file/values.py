@@ -219,7 +219,7 @@ def _value(
         path=shown_path(path),
         text=_mask(written) if secret else _show(path, written),
         source=source,
-        origin=f"{document.file}:{document.key_mark(path).line}",
+        origin=document.place(path),
         secret=secret,
         written=written,
     )
