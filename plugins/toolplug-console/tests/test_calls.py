@@ -154,6 +154,29 @@ async def test_a_call_that_a_watched_rule_would_have_denied_says_so(
 
 
 @pytest.mark.requirement("I16-1-feed")
+async def test_a_call_is_asked_about_until_a_person_has_denied_it(serve: Serve) -> None:
+    providers = {
+        "console": {"enabled": True, "public_routes": True},
+        "sample": {"enabled": True, "type": f"{SAMPLE}:Sample", "tools": {"echo": {"policy": "ask"}}},
+    }
+    decider = Principal("dan", "t1", frozenset({"approvals:write"}))
+    async with serve(ALICE, decider, host={"providers": providers}) as host:
+        client, dan = (host.callers[name].client for name in ("alice", "dan"))
+
+        async def make(ticket: str | None = None) -> Any:
+            body = {"name": "echo", "arguments": {"text": "x"}, "approval": ticket}
+            return (await client.post("/v1/tool-calls", json=body)).json()
+
+        ticket = (await make())["metadata"]["approval"]["id"]
+        await make(ticket)
+        assert (await dan.post(f"/v1/approvals/{ticket}", json={"decision": "deny"})).is_success
+        await make(ticket)
+        calls = await listed(host, host.callers["alice"])
+    said = [(call["status"], call.get("asked", False), call["approval"] == ticket) for call in calls]
+    assert said == [("denied", True, True), ("denied", True, True), ("denied", False, True)]
+
+
+@pytest.mark.requirement("I16-1-feed")
 async def test_admin_sees_where_a_tool_crashed_without_the_text_of_the_exception(serve: Serve) -> None:
     async with serve(ALICE, ROOT, keep_calls=5) as host:
         alice, root = host.callers["alice"], host.callers["root"]

@@ -15,8 +15,8 @@ from toolplug.cli.crashes import FOLDER, CrashFiles
 from toolplug.cli.log_options import log_options
 from toolplug.cli.options import config_folder
 from toolplug.cli.output import paint
+from toolplug.config.units import timestamp
 from toolplug.crashes import Crash
-from toolplug.runtime.timestamp import timestamp
 
 AUDIT = "toolplug.audit"
 CRASHES = "toolplug.crashes"

@@ -17,6 +17,7 @@ from toolplug.catalog.call import (
     ToolCall,
     ToolResult,
     ToolStatus,
+    quick_result,
 )
 from toolplug.catalog.catalog import no_provider
 from toolplug.catalog.plan import Plan, Refusal
@@ -93,6 +94,9 @@ _NOTHING_MS = 1e-6
 
 def success_result(call: ToolCall, value: object, plan: Plan, context: CallContext) -> ToolResult:
     """Return the result of a tool that returned this value. Never raises, even if the value's own code does."""
+    # The usual value: an ASCII text has no lone surrogate and needs no repair.
+    if type(value) is str and plan.output is None and value.isascii():
+        return quick_result(ToolResult, (call.id, call.name, value, _SUCCESS, None, (), EMPTY, None))
     try:
         if isinstance(value, ToolResult):
             result = check_result(call, value, plan.max_result_bytes)

@@ -262,7 +262,9 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
     status, duration_s = result.status, perf_counter() - began
     plan.counters.record(status, duration_s)
     if status in _REFUSED:
-        _audit_refusal(call, context, result)
+        reason = refusal_reason(result)
+        why = {"reason": reason} if reason else {}
+        audit("tool.call", status, context.principal, call.name, context.request_id, None, **why)
     if hooks is not None and hooks.observes:
         shown = shown or read_only_call(call, nested=False)
         if (noted := hooks.report_answer(shown, context, tool, result, duration_s, seconds - duration_s)) is not None:
@@ -286,12 +288,6 @@ async def _find_veto(
     if isinstance(reason, str):
         return denied_result(call, "hook", reason), None
     return None, None if reason is None else reason.reason
-
-
-def _audit_refusal(call: ToolCall, context: CallContext, result: ToolResult) -> None:
-    reason = refusal_reason(result)
-    more = {"reason": reason} if reason else {}
-    audit("tool.call", result.status, context.principal, call.name, context.request_id, None, **more)
 
 
 def _cancelled_result(call: ToolCall) -> ToolResult:

@@ -26,7 +26,7 @@ from toolplug_console.seen_call import (
     FreshNote,
     Note,
     SeenCall,
-    approval_of,
+    asked_ticket,
     quick_note,
     seen_call,
 )
@@ -194,13 +194,15 @@ class CallFeed:
         duration_s: float,
     ) -> None:
         """Note that a call was answered. One that no batch shows is counted."""
-        status, metadata, approval = result.status, result.metadata, context.approval
+        status, metadata = result.status, result.metadata
+        asked = asked_ticket(metadata) if metadata else ""
         # Of the result only what is noted, as its text may have megabytes.
         note = (
             call.name if tool is None else tool.name,  # with the prefix of a toolset, as its caller knows it
             call.id,
             context,
-            approval_of(approval, metadata) if approval or metadata else "",
+            context.approval or asked,
+            asked != "",
             status,
             "" if status is _SUCCESS or status not in HOSTS_OWN else result.output,
             tool,
@@ -222,7 +224,7 @@ class CallFeed:
         """Count the notes that are fresh in the hour, and put each in the queue of its tenant."""
         fresh, self._fresh = self._fresh, []
         hour, number, queues = self._hour, self._last_id, self._noted
-        for name, call_id, context, approval, status, reason, tool, ended_at, duration_s, texts, would in fresh:
+        for name, call_id, context, approval, asked, status, reason, tool, ended_at, duration_s, texts, would in fresh:
             shown = _shown_fields(context)
             tenant = shown[0].tenant
             noted = queues.get(tenant)
@@ -233,9 +235,9 @@ class CallFeed:
                 ref = None if tool is None else tool.ref
                 called = (tenant, "", "", "") if ref is None else (tenant, ref.kind, ref.source, name)
                 # A question is no failure.
-                failed = status is not _SUCCESS and not (approval and status is _DENIED)
+                failed = status is not _SUCCESS and not (asked and status is _DENIED)
                 hour.count(called, duration_s, failed=failed, at=ended_at)
-            fields = (name, call_id, *shown, approval, status, reason, tool, ended_at, duration_s, texts, would)
+            fields = (name, call_id, *shown, approval, asked, status, reason, tool, ended_at, duration_s, texts, would)
             note = quick_note(Note, fields)
             number += 1
             queue = noted.others if status is _SUCCESS else noted.failed

@@ -36,16 +36,16 @@ from toolplug.host.file.part_sections import (
     with_named_plugins,
 )
 from toolplug.host.file.plugin_hooks import check_plugin_hooks
-from toolplug.host.file.provider_entries import ProviderEntries, origin_of
+from toolplug.host.file.provider_entries import ProviderEntries
 from toolplug.host.file.settings import ApiKey, HostSettings, same_keys
 from toolplug.host.file.store_entry import ConfiguredStore, read_store
 from toolplug.host.file.tool_servers import NO_ENTRIES, ServerEntries, server_kind
 from toolplug.host.file.tool_servers import SECTION as SERVERS
 from toolplug.host.file.toolset_entries import ToolsetEntries, prefixes_of, unknown_toolsets
 from toolplug.host.file.user_auth_entries import user_auth_problems
+from toolplug.part_protocols.host_part import HostPart, SectionFacts
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderState
 from toolplug.providers.entry_points import Installed
-from toolplug.providers.host_part import HostPart, SectionFacts
 from toolplug.stores.open import open_store
 
 USER_FILE = Path(".config") / "toolplug" / "providers.yaml"
@@ -144,7 +144,7 @@ class Configuration:
 
     def origin(self, *path: str) -> str:
         """Return the place of a path as `file:line`; `default` if the file does not have it."""
-        return origin_of(self.providers.document, path)
+        return self.providers.document.origin_of(path)
 
 
 @dataclass(slots=True, eq=False)
