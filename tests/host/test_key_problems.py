@@ -115,12 +115,12 @@ async def test_what_the_hosts_code_adds_counts() -> None:
             raise AssertionError("it must not start")
 
 
-async def test_a_newcomers_shapes_of_a_file_are_told_the_right_one(config: Write) -> None:
-    assert await problems(config("providers: [notes]")) == [
+def test_a_newcomers_shapes_of_a_file_are_told_the_right_one(config: Write) -> None:
+    assert problems(config("providers: [notes]")) == [
         "providers.yaml:1:12: providers: should be a mapping from provider key to settings (write each without a dash,"
         " as NAME: {…})"
     ]
-    assert await problems(config("store: state.db")) == [
+    assert problems(config("store: state.db")) == [
         "providers.yaml:1:8: store: a URL without a scheme; known: memory://, sqlite:///./state.db,"
         " sqlite:////var/lib/state.db"
     ]
