@@ -142,14 +142,3 @@ def test_auth_that_is_there_and_lets_nobody_in_stops_the_start(config: Write, au
     (problem,) = problems(config(f"auth: {auth}"), AUTH="")
     assert problem.startswith("providers.yaml:1:")
     assert " auth" in problem
-
-
-def test_a_newcomers_shapes_of_a_file_are_told_the_right_one(config: Write) -> None:
-    assert problems(config("providers: [notes]")) == [
-        "providers.yaml:1:12: providers: should be a mapping from provider key to settings (write each without a dash,"
-        " as NAME: {…})"
-    ]
-    assert problems(config("store: state.db")) == [
-        "providers.yaml:1:8: store: a URL without a scheme; known: memory://, sqlite:///./state.db,"
-        " sqlite:////var/lib/state.db"
-    ]
