@@ -27,7 +27,14 @@ from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, 
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.exact_json import load_json
 from toolplug.catalog.plan import NeedsApproval, WouldRefuse
-from toolplug.errors import InvalidArguments, InvalidDefinition, ProviderError, ToolError, ToolUnavailable
+from toolplug.errors import (
+    InvalidArguments,
+    InvalidDefinition,
+    ProviderError,
+    ToolError,
+    ToolplugError,
+    ToolUnavailable,
+)
 from toolplug.providers.entry import ProviderRecord, ProviderState
 from toolplug.providers.offering.definitions import Completion, Prompt, PromptArgument, Resource
 from toolplug.providers.plugins.implementations import HOOKS, PROJECT
@@ -208,10 +215,10 @@ class ApartProvider(FunctionProvider):
         if process is None or not process.alive:
             process = await start_process_async(self._target, self._opening)
         self._target = process.target
-        for wrong in process.description["problems"]:
+        for wrong in process.description.problems:
             # Those of a file are found when it is read; a test has no file.
             process.kill()
-            text, fix = f"{self._target.owner}: {wrong['message']}", str(wrong["hint"]) or "correct its settings"
+            text, fix = f"{self._target.owner}: {wrong.message}", wrong.hint or "correct its settings"
             raise ProviderError(text, state=ProviderState.CONFIG_INVALID, fix=fix)
         self._process = process
         connection = HostConnection(self._target, process, self._site, self._metrics, self._on_lost)
@@ -222,8 +229,12 @@ class ApartProvider(FunctionProvider):
         except ConnectionError:
             await process.wait(1.0)
             raise self._target.problem(f"did not start it: {process.exit_reason}") from None
+        try:
+            self._metrics.update(decode_families(found.pop("families")))
+            _ = [str(each["name"]) for each in found["tools"]]
+        except (KeyError, TypeError, ValueError):
+            raise self._target.problem("lists what is not valid") from None
         self._began = connection.loop.time()
-        self._metrics.update(decode_families(found.pop("families")))
         return found
 
     def _start_head(self) -> Head:
@@ -270,7 +281,7 @@ class ApartProvider(FunctionProvider):
             began, self._began = self._began, 0.0
             try:
                 started = await self._launch()
-            except ProviderError as error:
+            except ToolplugError as error:  # whatever its process says that it has raised
                 self._began = began
                 self._failures += 1
                 self.restarting = str(error)
