@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -170,6 +170,26 @@ async def test_routes_streams_hooks_and_metrics_work_as_in_the_host_s_process(ca
 
 
 @pytest.mark.requirement("I36-apart")
+@pytest.mark.parametrize(
+    ("edge", "status", "code"), [({}, 413, "body_too_large"), ({"body_memory": "1MiB"}, 429, "quota_exceeded")]
+)
+async def test_a_body_over_a_limit_is_refused_though_its_length_was_not_declared(
+    edge: dict[str, object], status: int, code: str
+) -> None:
+    async def endless() -> AsyncGenerator[bytes]:
+        while True:
+            yield b"y" * 65_536
+
+    entries = {"made": entry("Everything", public_routes=True)}
+    config = {"store": "memory://", "http": {"edge": edge}, "providers": entries}
+    async with in_process_host(config) as served, asyncio.timeout(60):
+        sent = await served.nobody.post("/v1/open", content=endless())
+        assert (sent.status_code, sent.json()["error"]["code"]) == (status, code)
+        # The handler is ended, and the process goes on.
+        assert (await served.nobody.post("/v1/open", content=b"y")).json()["size"] == 1
+
+
+@pytest.mark.requirement("I36-apart")
 async def test_a_call_that_had_begun_is_unknown_another_one_unavailable_and_the_process_runs_again() -> None:
     async with started(Everything) as registry:
         provider = provider_of(registry)
@@ -216,6 +236,32 @@ async def test_a_call_that_misses_its_deadline_ends_the_process_one_that_ends_do
         assert (await registry.call("echo", value="tea")).status in ("success", "timeout", "tool_error", "unavailable")
         await until(lambda: provider.restarting)
         await until(lambda: not provider.restarting)
+        assert (await registry.call("echo", value="tea")).output == "tea"
+
+
+@pytest.mark.requirement("I36-apart")
+async def test_a_call_takes_no_task_of_the_host_and_counts_until_it_has_ended_there(tmp_path: Path) -> None:
+    async with started(Everything) as registry:
+        plan = dict(registry.running()["made"].catalog.items())["hang"].plan
+        began, still = tmp_path / "began", list[int]()
+
+        async def call() -> None:
+            try:
+                await registry.call("hang", how="wait", mark=str(began))
+            finally:
+                still.append(plan.counters.in_flight)
+
+        tasks = asyncio.all_tasks()
+        calling = asyncio.create_task(call())
+        await until(began.exists)
+        assert asyncio.all_tasks() - tasks == {calling}
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        # When its caller had gone, the process had not ended it yet; it is asked to, and answers.
+        assert still == [1]
+        await until(lambda: plan.counters.in_flight == 0)
+        assert not provider_of(registry).restarting
         assert (await registry.call("echo", value="tea")).output == "tea"
 
 

@@ -197,7 +197,8 @@ async def test_a_call_that_needs_approval_is_decided_in_the_page(
     async with chatting(chromium, url) as page:
         await say(page, "Erase something.")
         request = page.get_by_role("region", name="A call that needs approval")
-        await expect(request).to_contain_text('"everything"')
+        said = "erase everything." if button == "Approve" else "erase not everything."
+        await expect(request.locator(".sentence")).to_have_text(said)
         await request.get_by_role("button", name=button).click()
         await expect(answers(page)).to_have_text(["Model: Done."])
         await expect(page.locator(".tool-call")).to_contain_text(output)
@@ -222,6 +223,8 @@ except RuntimeError as error:
         await say(page, "Erase twice.")
         requests = page.get_by_role("region", name="A call that needs approval")
         await expect(requests).to_contain_text("erase in run_code, line 4")
+        await expect(requests.locator(".sentence")).to_have_text("erase everything.")
+        await requests.get_by_text("Arguments as JSON", exact=True).click()
         await expect(requests.get_by_role("region", name="Arguments", exact=True)).to_contain_text('"everything": true')
         await requests.get_by_text("The call that it is part of", exact=True).click()
         script = requests.get_by_role("region", name="The call that it is part of", exact=True)
@@ -287,7 +290,8 @@ async def test_without_a_model_the_page_names_the_lines_to_add_and_continues_onc
 
         async def reload(config: dict[str, Any]) -> None:
             written(tmp_path, config)
-            async with AsyncClient(base_url=service.url, headers={"authorization": f"Bearer {KEY}-root"}) as client:
+            root = {"authorization": f"Bearer {KEY}-root"}
+            async with AsyncClient(base_url=service.url, headers=root, timeout=60) as client:
                 assert (await client.post("/v1/reload")).status_code == 200
 
         async with opened(chromium) as page:

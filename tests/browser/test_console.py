@@ -292,7 +292,7 @@ async def state_of(url: str, approval: str) -> str:
 async def test_the_configuration_shows_origins_and_what_a_reload_changed(chromium: Browser, tmp_path: Path) -> None:
     config = settings()
     with serving("-c", written(tmp_path, config), folder=tmp_path) as service:
-        async with opened(chromium) as page, AsyncClient(base_url=service.url) as client:
+        async with opened(chromium) as page, AsyncClient(base_url=service.url, timeout=60) as client:
             await page.goto(f"{service.url}/console#/configuration")
             await page.get_by_label("Search paths, values and files").fill("keep_calls")
             await expect(page.locator(".virtual-row")).to_have_count(1)
@@ -417,7 +417,7 @@ async def test_a_key_is_asked_for_kept_in_the_tab_and_asked_for_again_when_it_is
             await other.goto(f"{service.url}/console")
             await expect(other.get_by_label("API key or token")).to_be_visible()
             written(tmp_path, {**config, "auth": {"api_keys": [root]}})
-            async with AsyncClient(base_url=service.url) as client:
+            async with AsyncClient(base_url=service.url, timeout=60) as client:
                 done = await client.post("/v1/reload", headers={"authorization": f"Bearer {KEY}-root"})
                 assert done.status_code == 200, done.text
             await expect(page.get_by_role("alert")).to_contain_text("expired or was revoked")

@@ -167,7 +167,7 @@ async def test_five_tasks_take_twelve_keys_each(chromium: Browser, tmp_path: Pat
         for name, arguments in (("price", {"item": "tea"}), ("wipe", {}), ("order", {"item": "tea"})):
             await call(url, name, **arguments)
         config.write_text(CONFIG + "limits: {timeout: 9s}\n", "utf-8")
-        async with AsyncClient(base_url=url) as client:
+        async with AsyncClient(base_url=url, timeout=60) as client:
             await client.post("/v1/reload")
         async with opened(chromium) as page:
             await page.goto(link)
@@ -216,7 +216,7 @@ MARKDOWN = """# Head
 
 1. three
 | a | b |
-|---|---|
+|---|--:|
 | 1 | 2 |
 
 ```py
@@ -245,6 +245,7 @@ async def test_answers_are_markdown_without_links(chromium: Browser, dev: Servin
         assert "<code>" in shown
         assert "<a" not in shown
         assert "<img" not in shown
+        assert '<td class="right">' in await page.evaluate(show, MARKDOWN)
         bad = "[" * 50_000
         took = await page.evaluate(
             f"async text => {{ {load} const at = performance.now();"

@@ -25,7 +25,7 @@ pytestmark = [
 
 @pytest.mark.requirement("I33-forms")
 async def test_forms_show_the_lines_of_the_file_and_write_nothing(chromium: Browser, url: str, axe: str) -> None:
-    async with opened(chromium) as page, AsyncClient(base_url=url) as client:
+    async with opened(chromium) as page, AsyncClient(base_url=url, timeout=60) as client:
         before = (await client.get("/v1/configuration")).json()["values"]
         difference = page.get_by_role("region", name="What changes in providers.yaml")
         shown: dict[str, str] = {}
@@ -102,7 +102,9 @@ async def test_the_tools_of_a_server_are_shown_before_it_is_saved(chromium: Brow
 
 async def test_a_server_that_offers_its_tools_to_nobody_says_so(chromium: Browser, tmp_path: Path) -> None:
     web = PlainServer(tmp_path / "web", "fetch")
-    for entry, verdict, why in ((web.entry, "refuses", 1), ({**web.entry, "prefix": "web"}, "passes", 0)):
+    prefixed = {**web.entry, "prefix": "web"}
+    cases = (web.entry, "refuses", 1, "web/fetch"), (prefixed, "passes", 0, "web.fetch")
+    for entry, verdict, why, called in cases:
         config = written(tmp_path, {**settings(), "mcp_servers": {"web": entry}})
         with serving("-c", config, folder=tmp_path) as service:
             async with opened(chromium) as page, AsyncClient(base_url=service.url, timeout=30) as client:
@@ -111,3 +113,5 @@ async def test_a_server_that_offers_its_tools_to_nobody_says_so(chromium: Browse
                 tools = page.get_by_role("region", name="Tools", exact=True)
                 await expect(tools.locator(".rows .badge")).to_have_text(verdict)
                 await expect(tools.get_by_text("offers it to nobody: give it a prefix")).to_have_count(why)
+                await tools.get_by_role("link", name="fetch", exact=True).click()
+                await expect(page.get_by_role("heading", name=called, exact=True)).to_be_visible()

@@ -210,7 +210,7 @@ def test_wrong_servers_are_told_and_the_others_added(run: Run, write: Write, tmp
         ("mcpServers.both", "has both 'command' and 'url'; keep one"),
         ("mcpServers.odd.command", "should be text"),
         ("mcpServers.odd.args", "should be a list"),
-        ("mcpServers.file.url", "should be text that matches ^https?://"),
+        ("mcpServers.file.url", "should be a URL that begins with http:// or https://"),
         ("mcpServers.none", "should be a mapping of keys"),
     ]
 

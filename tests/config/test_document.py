@@ -212,6 +212,15 @@ def test_an_unquoted_reference_in_flow_style_gets_the_right_hint() -> None:
     )
 
 
+def test_a_backslash_in_double_quotes_gets_the_right_hint() -> None:
+    [problem] = refusal('a: "C:\\docs"\n')
+
+    assert problem == (
+        "p.yaml:1:7: not valid YAML: found unknown escape character while parsing a quoted scalar "
+        "(in double quotes a backslash begins an escape; write the text in single quotes)"
+    )
+
+
 def test_marks_point_to_keys_and_to_values() -> None:
     document = parsed("providers:\n  web:\n    urls:\n      - one\n      - two\n")
 

@@ -101,6 +101,10 @@ def test_an_unknown_scheme_is_given_the_nearest(config: Write) -> None:
     assert known_package("console", "stores", ["memory"]) == "known: 'memory'"
 
 
+def test_a_type_that_is_written_as_an_import_is_told_the_file() -> None:
+    assert known_package("my.shop:Shop", "packages", ["hello"]) == "a class in a file is written as ./my/shop.py:Shop"
+
+
 def test_a_package_without_such_a_store_is_a_problem(config: Write, package: Package) -> None:
     package("toolplug-shelf", {"cellar": "shelf_mod"}, shelf_mod=SHELF)
     assert problems(config("store: cellar://here")) == [

@@ -192,7 +192,9 @@ def healthy() -> DesiredProvider:
 
 @pytest.mark.requirement("C-2-required-false", "C-12-aclose-after-failed-start")
 @pytest.mark.parametrize(("step", "said"), STEPS)
-async def test_a_provider_that_is_not_required_fails_alone(step: Step, said: str) -> None:
+async def test_a_provider_that_is_not_required_fails_alone(
+    step: Step, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
     made: list[FaultyProvider] = []
     async with FunctionRegistry() as registry:
         await registry.apply([wanted(step, required=False, made=made), healthy()])
@@ -202,6 +204,8 @@ async def test_a_provider_that_is_not_required_fails_alone(step: Step, said: str
         assert failed.fix == "fix the cause"
         assert (await registry.execute(ToolCall("c", "works"), CallContext())).output == "fine"
     assert [provider.closed for provider in made] == [0 if step == "constructor" else 1]
+    (crash,) = [record.getMessage() for record in caplog.records if record.name == "toolplug.crashes"]
+    assert crash.startswith(f"{said.removesuffix(' raised').replace('its', 'the')} of provider 'faulty' raised")
 
 
 async def test_a_metric_that_is_made_twice_in_one_process_has_a_fix_of_its_own() -> None:

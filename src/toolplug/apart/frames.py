@@ -17,11 +17,11 @@ import itertools
 import struct
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
 from typing import Any, NamedTuple, cast
 
-from toolplug.apart.limits import CREDIT, MAX_ASKED, PIECE, PIECE_COST, TURN_S
+from toolplug.apart.limits import CREDIT, MAX_ASKED, PIECE, PIECE_COST, STREAMS_UNREAD, TURN_S
 from toolplug.apart.values import Head, decode_error, encode_error
 from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.errors import InvalidJson, ToolplugError
@@ -30,6 +30,7 @@ CALL, RESULT, CANCEL = b"c", b"r", b"x"
 """Of a call: its beginning, its result, and the wish that it ends."""
 ASK, ANSWER, NOTE = b"q", b"a", b"n"
 """A request, its answer, and what has none."""
+_OF_REQUESTS = frozenset((ASK, ANSWER, CANCEL))
 REQUEST, RESPONSE, PIECE_OF, GRANT = b"h", b"s", b"p", b"g"
 """Of a route: the request, the head of its response, a piece of either body, and more credit for one."""
 
@@ -42,7 +43,9 @@ BEGUN = struct.Struct("=Q")
 """In the memory of both: the number of the last call that the process has begun."""
 _PREFIX = struct.Struct(">IcI")
 _LENGTH = struct.Struct(">I")
-_AFTER_LENGTH = _PREFIX.size - _LENGTH.size
+_BEGIN, _LENGTH_SIZE = _PREFIX.size, _LENGTH.size
+_AFTER_LENGTH = _BEGIN - _LENGTH_SIZE
+_pack, _unpack = _PREFIX.pack, _PREFIX.unpack_from
 
 
 class FrameRefused(ToolplugError):
@@ -57,10 +60,13 @@ class Frame(NamedTuple):
     body: bytes
 
 
+_quick_frame: Callable[[type[Frame], tuple[object, ...]], Frame] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+
 def encode_frame(kind: bytes, head: Mapping[str, object], body: bytes = b"") -> bytes:
     """Return the bytes of a message. Raises `TypeError` or `ValueError` for a head that is not JSON."""
     text = dump_json(head)
-    return _PREFIX.pack(_AFTER_LENGTH + len(text) + len(body), kind, len(text)) + text + body
+    return b"".join((_pack(_AFTER_LENGTH + len(text) + len(body), kind, len(text)), text, body))
 
 
 class FrameReader:
@@ -90,23 +96,37 @@ class FrameReader:
         """What was received after the last message that was yielded."""
         return bytes(self._received[self._start :])
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether all that was received has been taken."""
+        return self._start == len(self._received)
+
+    def take(self) -> Frame | None:
+        """Return the next message, None if it is not whole yet.
+
+        Raises `FrameRefused`; of a message that is too long nothing is read.
+        """
+        received, start = self._received, self._start
+        there = len(received) - start
+        if there < _BEGIN:
+            return None
+        length, kind, head_length = _unpack(received, start)
+        if length > self.max_bytes:
+            raise FrameRefused(f"a message of {length} bytes, and {self.max_bytes} are allowed")
+        if head_length > length - _AFTER_LENGTH:
+            raise FrameRefused("a message whose head is longer than itself")
+        if there < _LENGTH_SIZE + length:
+            return None
+        begin, end = start + _BEGIN, start + _LENGTH_SIZE + length
+        # Before it is handled: whoever stops here goes on with the next one.
+        self._start = end
+        head = bytes(received[begin : begin + head_length])
+        body = bytes(received[begin + head_length : end])
+        return _quick_frame(Frame, (kind, _read_head(head), body))
+
     def __iter__(self) -> Iterator[Frame]:
-        """Yield the messages that are whole. Raises `FrameRefused`; of a message that is too long nothing is read."""
-        received = self._received
-        while len(received) - self._start >= _PREFIX.size:
-            length, kind, head_length = _PREFIX.unpack_from(received, self._start)
-            if length > self.max_bytes:
-                raise FrameRefused(f"a message of {length} bytes, and {self.max_bytes} are allowed")
-            if head_length > length - _AFTER_LENGTH:
-                raise FrameRefused("a message whose head is longer than itself")
-            begin, end = self._start + _PREFIX.size, self._start + _LENGTH.size + length
-            if len(received) < end:
-                return
-            head = bytes(received[begin : begin + head_length])
-            body = bytes(received[begin + head_length : end])
-            # Before it is handled: whoever stops here goes on with the next one.
-            self._start = end
-            yield Frame(kind, _read_head(head), body)
+        """Yield the messages that are whole, like `take`."""
+        return iter(self.take, None)
 
 
 def _read_head(text: bytes) -> Head:
@@ -139,6 +159,8 @@ class Peer(asyncio.Protocol, ABC):
         self._pending: dict[int, asyncio.Future[Answer]] = {}
         self._answering: set[asyncio.Task[None]] = set()
         self._reading = False
+        self._full = False
+        self._streams: deque[asyncio.Future[None]] = deque()
 
     @abstractmethod
     def on_frame(self, frame: Frame) -> None:
@@ -154,6 +176,42 @@ class Peer(asyncio.Protocol, ABC):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
         self.transport = transport
+        self.transport.set_write_buffer_limits(high=STREAMS_UNREAD)
+
+    def pause_writing(self) -> None:
+        """Hold the streams: the transport has `STREAMS_UNREAD` bytes."""
+        self._full = True
+
+    def resume_writing(self) -> None:
+        """Let the streams go on."""
+        self._full = False
+        self._wake_stream()
+
+    async def wait_for_room(self) -> None:
+        """Wait while too much is unread. Raises `ConnectionResetError` after the end of the connection."""
+        while self._full and self.lost is None:
+            turn: asyncio.Future[None] = self.loop.create_future()
+            self._streams.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():
+                    self._wake_stream()
+                raise
+        if self.lost is not None:
+            raise ConnectionResetError(self.lost)
+
+    def send_piece(self, head: Mapping[str, object], body: bytes) -> None:
+        """Send a piece of a stream; then the next stream has its turn. All at once would fill the transport again."""
+        self.send(PIECE_OF, head, body)
+        self._wake_stream()
+
+    def _wake_stream(self) -> None:
+        while self._streams and not self._full:
+            turn = self._streams.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End what waits for an answer."""
@@ -178,6 +236,9 @@ class Peer(asyncio.Protocol, ABC):
                 waiter.set_exception(ConnectionResetError(reason))
         for task in [*self._answering]:
             task.cancel()
+        for turn in self._streams:
+            if not turn.done():
+                turn.set_result(None)
         self.on_lost(reason)
 
     def send(self, kind: bytes, head: Mapping[str, object], body: bytes = b"") -> None:
@@ -213,13 +274,16 @@ class Peer(asyncio.Protocol, ABC):
     def _read(self) -> None:
         """Handle what was received, for a short time; a process that floods the socket waits for its next turn."""
         self._reading = False
-        until = perf_counter() + TURN_S
+        reader, until = self.reader, 0.0
         try:
-            for frame in self.reader:
+            while (frame := reader.take()) is not None:
                 self._handle(frame)
-                if self.lost is not None:
+                # The usual end: one message was received, and no clock was read.
+                if reader.is_empty or self.lost is not None:
                     return
-                if perf_counter() > until:
+                now = perf_counter()
+                until = until or now + TURN_S
+                if now > until:
                     self._reading = True
                     self.transport.pause_reading()
                     self.loop.call_soon(self._read_on)
@@ -236,7 +300,9 @@ class Peer(asyncio.Protocol, ABC):
 
     def _handle(self, frame: Frame) -> None:
         kind, head, body = frame
-        if kind == ANSWER:
+        if kind not in _OF_REQUESTS or (kind == CANCEL and "ask" not in head):
+            self.on_frame(frame)
+        elif kind == ANSWER:
             waiter = self._pending.get(head["id"])
             if waiter is not None and not waiter.done():
                 waiter.set_result((head, body))
@@ -250,13 +316,11 @@ class Peer(asyncio.Protocol, ABC):
             self._answering.add(task)
             task.set_name(f"toolplug-apart-answer-{number}")
             task.add_done_callback(self._answering.discard)
-        elif kind == CANCEL and "ask" in head:
+        else:
             named = f"toolplug-apart-answer-{head['ask']}"
             for task in self._answering:
                 if task.get_name() == named:
                     task.cancel()
-        else:
-            self.on_frame(frame)
 
     async def _give_answer(self, number: int, head: Head, body: bytes) -> None:
         try:
@@ -293,8 +357,9 @@ class Outgoing:
                     raise ConnectionResetError(self._peer.lost)
                 self._wake = self._peer.loop.create_future()
                 await self._wake
+            await self._peer.wait_for_room()
             self._credit -= len(piece) + PIECE_COST
-            self._peer.send(PIECE_OF, {"id": self._number, "more": more or start + PIECE < len(body)}, piece)
+            self._peer.send_piece({"id": self._number, "more": more or start + PIECE < len(body)}, piece)
 
 
 class Incoming:

@@ -10,6 +10,8 @@ PIECE = 64 * 1024
 """Bytes of a body in one message: a stream gets its turn between two pieces of another one."""
 PIECE_COST = 64
 """Bytes of credit that a piece costs beside its own, or empty pieces would cost nothing."""
+STREAMS_UNREAD = 1024 * 1024
+"""Bytes that wait for the other side before any stream goes on: a credit for each of a thousand bodies is too much."""
 MAX_UNREAD = 8 * 1024 * 1024
 """Bytes that wait for a process that does not read; further calls are refused."""
 MAX_ASKED = 64

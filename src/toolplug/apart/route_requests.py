@@ -170,6 +170,7 @@ class ForwardedRequest:
         self.response: Any = None
         self.outgoing: Any = None
         self._events: asyncio.Queue[Head] = asyncio.Queue()
+        self._refused: Exception | None = None
 
     def put(self, head: Head) -> None:
         """Take the head of the response, its end, or the end of the process. Raises `FrameRefused`."""
@@ -221,7 +222,12 @@ class ForwardedRequest:
 
     async def _upload(self, receive: Receive) -> None:
         while True:
-            message = await receive()
+            try:
+                message = await receive()
+            except Exception as error:  # noqa: BLE001  a body over a limit: nobody else waits for this task
+                self._refused = error
+                self.put({"end": {}})
+                return
             if message["type"] == "http.disconnect":
                 self._peer.send(PIECE_OF, {"id": self.number, "more": False, "gone": True})
                 return
@@ -241,6 +247,8 @@ class ForwardedRequest:
                     if not piece["more"]:
                         return
             head = await self._events.get()
+        if self._refused is not None:
+            raise self._refused
         _raise_end(head["end"], started)
 
 

@@ -73,7 +73,7 @@ def _failure(entry: ProviderEntry, what: str, error: BaseException) -> ProviderE
     text = entry.masked(str(error)).strip()
     said = f"{type(error).__name__}: {text}" if text else type(error).__name__
     if not isinstance(error, InvalidDefinition):  # its text says what is wrong with the code, and where
-        log_crash(what, error, entry.owner)
+        log_crash(what.replace("its ", "the ", 1), error, entry.owner)  # as in "the constructor of provider 'x'"
     doubled = isinstance(error, ValueError) and text.startswith(_DOUBLED)
     fix = "make its metrics with registry=None and return them from collectors()" if doubled else "fix the cause"
     without = ", or set required: false to start without this provider" if entry.required and entry.in_file else ""

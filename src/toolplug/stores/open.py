@@ -78,9 +78,8 @@ def open_store(
         except ModuleNotFoundError:
             raise StoreMisused(MISSING) from None
         return sqlite.SqliteStore(path, clock=clock, **({"shared": shared} | options))
-    raise StoreMisused(
-        f"unknown store {parts.scheme!r}; known: memory://, sqlite:///./state.db, sqlite:////var/lib/state.db"
-    )
+    what = f"unknown store {parts.scheme!r}" if parts.scheme else "a URL without a scheme"
+    raise StoreMisused(f"{what}; known: memory://, sqlite:///./state.db, sqlite:////var/lib/state.db")
 
 
 async def enter_with_retries(store: Store, *, within_s: float = ENTER_S) -> None:

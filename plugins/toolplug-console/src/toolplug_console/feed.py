@@ -26,7 +26,7 @@ from toolplug_console.seen_call import (
     FreshNote,
     Note,
     SeenCall,
-    approval_of,
+    asked_ticket,
     quick_note,
     seen_call,
 )
@@ -36,6 +36,8 @@ FLUSH_S_EACH = 0.015
 """How long calls are collected, and how much longer for each visitor: fifty of them look once a second."""
 MAX_SHOWN = 100
 """Calls of a tenant in one batch; of more, failures come first, and the others are counted."""
+MAX_SENT = 1_500
+"""Calls that all visitors together are sent in one batch: 100 for each of fifty took 5 to 13 ms of a processor."""
 MAX_NOTED = 10_000
 """Calls that are noted between two batches; beyond, the tenant with the most of them loses its oldest."""
 RECENT = 200
@@ -51,7 +53,6 @@ MAX_WATCHED = 2_000
 """Calls that a watched rule would have denied, until they are answered: as many run at once in a busy host."""
 MAX_CRASHES = 50
 """Crashes that are kept for who has just tried a tool; a trace has up to 64 Ki characters."""
-
 MAX_FRESH = 64
 """Notes that wait to be sorted. Between two requests the processor forgets this code: after 8 MB of other data one note
 alone takes 20 µs to sort, and each of 63 together 2 µs."""
@@ -193,13 +194,15 @@ class CallFeed:
         duration_s: float,
     ) -> None:
         """Note that a call was answered. One that no batch shows is counted."""
-        status, metadata, approval = result.status, result.metadata, context.approval
+        status, metadata = result.status, result.metadata
+        asked = asked_ticket(metadata) if metadata else ""
         # Of the result only what is noted, as its text may have megabytes.
         note = (
             call.name if tool is None else tool.name,  # with the prefix of a toolset, as its caller knows it
             call.id,
             context,
-            approval_of(approval, metadata) if approval or metadata else "",
+            context.approval or asked,
+            asked != "",
             status,
             "" if status is _SUCCESS or status not in HOSTS_OWN else result.output,
             tool,
@@ -221,7 +224,7 @@ class CallFeed:
         """Count the notes that are fresh in the hour, and put each in the queue of its tenant."""
         fresh, self._fresh = self._fresh, []
         hour, number, queues = self._hour, self._last_id, self._noted
-        for name, call_id, context, approval, status, reason, tool, ended_at, duration_s, texts, would in fresh:
+        for name, call_id, context, approval, asked, status, reason, tool, ended_at, duration_s, texts, would in fresh:
             shown = _shown_fields(context)
             tenant = shown[0].tenant
             noted = queues.get(tenant)
@@ -232,9 +235,9 @@ class CallFeed:
                 ref = None if tool is None else tool.ref
                 called = (tenant, "", "", "") if ref is None else (tenant, ref.kind, ref.source, name)
                 # A question is no failure.
-                failed = status is not _SUCCESS and not (approval and status is _DENIED)
+                failed = status is not _SUCCESS and not (asked and status is _DENIED)
                 hour.count(called, duration_s, failed=failed, at=ended_at)
-            fields = (name, call_id, *shown, approval, status, reason, tool, ended_at, duration_s, texts, would)
+            fields = (name, call_id, *shown, approval, asked, status, reason, tool, ended_at, duration_s, texts, would)
             note = quick_note(Note, fields)
             number += 1
             queue = noted.others if status is _SUCCESS else noted.failed
@@ -329,19 +332,18 @@ class CallFeed:
         self._flushing = None
         self.sort_notes()
         noted, self._noted, self._noted_in_all = self._noted, {}, 0
-        tenants = {viewer.tenant for viewer in self._viewers}
-        if self._hour is not None:
-            tenants.add(None)
-        chosen = {tenant: _most_telling(_of(noted, tenant)) for tenant in tenants}
-        wanted = {number: note for notes in chosen.values() for number, note in notes}
+        most = min(MAX_SHOWN, MAX_SENT // max(len(self._viewers), 1))
+        chosen = {tenant: _most_telling(_of(noted, tenant), most) for tenant in {each.tenant for each in self._viewers}}
+        remembered = [] if self._hour is None else _most_telling(_of(noted, None), MAX_SHOWN)
+        wanted = {number: note for notes in (*chosen.values(), remembered) for number, note in notes}
         if self._keep:
             wanted.update(note for notes in noted.values() for queue in (notes.failed, notes.others) for note in queue)
         seen = {number: self._see(number, wanted[number]) for number in sorted(wanted)}
         batches: dict[str | None, tuple[bytes, int]] = {}
-        for tenant in {viewer.tenant for viewer in self._viewers}:
+        for tenant, notes in chosen.items():
             answered = sum(each.answered for each in _of(noted, tenant))
             if answered:
-                calls = [seen[number] for number, _ in chosen[tenant]]
+                calls = [seen[number] for number, _ in notes]
                 batches[tenant] = (calls_event(calls, answered - len(calls)), answered)
         for viewer in self._viewers:
             if viewer.tenant in batches:
@@ -490,11 +492,11 @@ def _of(noted: Mapping[str, NotesOfTenant], tenant: str | None) -> list[NotesOfT
     return [notes for owner, notes in noted.items() if tenant in (None, owner)]
 
 
-def _most_telling(noted: Sequence[NotesOfTenant]) -> list[tuple[int, Note]]:
-    """Return as many notes as a batch shows, in their order: the newest failures first, then the newest others.
+def _most_telling(noted: Sequence[NotesOfTenant], most: int) -> list[tuple[int, Note]]:
+    """Return so many notes at most, in their order: the newest failures first, then the newest others.
 
     The tenants have a place in turn, so that a flood of one hides nothing of the others.
     """
     turns = zip_longest(*(chain(reversed(notes.failed), reversed(notes.others)) for notes in noted))
     found = (note for turn in turns for note in turn if note is not None)
-    return sorted(islice(found, MAX_SHOWN), key=itemgetter(0))
+    return sorted(islice(found, most), key=itemgetter(0))

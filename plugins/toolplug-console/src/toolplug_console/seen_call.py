@@ -37,6 +37,7 @@ class Note(NamedTuple):
     trace_context: Mapping[str, str]
     conversation: str
     approval: str
+    asked: bool
     status: ToolStatus
     reason: str
     tool: ToolDefinition | None
@@ -54,6 +55,7 @@ FreshNote = tuple[
     str,
     CallContext,
     str,
+    bool,
     ToolStatus,
     str,
     ToolDefinition | None,
@@ -71,7 +73,8 @@ class SeenCall:
     """One call. `place` is where its tool crashed, for `admin` alone; `arguments` and `output` are None if not kept.
 
     `conversation` names that of the Responses API in which it was made, and `approval` the ticket that it waits for or
-    was made with; `would` is the watched rule that would have denied it. They are empty for none.
+    was made with; `would` is the watched rule that would have denied it. They are empty for none. `asked`
+    is true of a call that was not run but asked about, and not of one that a person has denied.
     """
 
     id: int
@@ -93,6 +96,7 @@ class SeenCall:
     duration_s: float
     sensitive: bool
     would: str = ""
+    asked: bool = False
     place: str = ""
     arguments: str | None = field(default=None, repr=False)
     output: str | None = field(default=None, repr=False)
@@ -103,8 +107,8 @@ class SeenCall:
 
     def as_shared(self) -> dict[str, object]:
         """Return the call as other processes are told of it: without its arguments, its output and its line."""
-        # A process of a release without `would` reads what it knows.
-        return {name: getattr(self, name) for name in _LISTED if name != "would" or self.would}
+        # A process of a release without them reads what it knows.
+        return {name: value for name in _LISTED if (value := getattr(self, name)) or name not in ("would", "asked")}
 
     def detail(self, visitor: Principal) -> dict[str, object]:
         """Return what this visitor may see of it: arguments and output of its own calls, and everything for `admin`.
@@ -144,17 +148,18 @@ def seen_call(note: Note, number: int, place: str, *, sensitive: bool) -> SeenCa
         duration_s=round(note.duration_s, 7),
         sensitive=sensitive,
         would=note.would,
+        asked=note.asked,
         place=place,
         arguments=None if texts is None else _argument_text(texts[0]),
         output=None if texts is None else _cut(texts[1]),
     )
 
 
-def approval_of(given: str | None, metadata: Mapping[str, object]) -> str:
-    """Return the ticket that a call was made with, or else the one that its answer names; empty for none."""
-    asked = metadata.get("approval") if metadata else None
+def asked_ticket(metadata: Mapping[str, object]) -> str:
+    """Return the ticket that an answer asks a person about; empty for none."""
+    asked = metadata.get("approval")
     named = cast("Mapping[str, object]", asked).get("id") if isinstance(asked, Mapping) else None
-    return given or (named if isinstance(named, str) else "")
+    return named if isinstance(named, str) else ""
 
 
 def _name_of(conversation: str) -> str:

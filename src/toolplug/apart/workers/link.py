@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 from toolplug.apart.frames import FrameRefused, Peer
+from toolplug.apart.limits import STREAMS_UNREAD
 from toolplug.apart.values import Head
 from toolplug.apart.workers.limits import BEAT_S, CHUNK, MAX_MESSAGE, MAX_NOTE, MISSED_BEATS
 from toolplug.catalog.exact_json import dump_json, load_json
@@ -39,6 +40,8 @@ class WorkerLink:
         self._send = send
         self._outgoing: deque[bytes | str] = deque()
         self._unsent = 0
+        self._most_unsent = STREAMS_UNREAD
+        self._full = False
         self._wake = asyncio.Event()
         self._may_read = asyncio.Event()
         self._may_read.set()
@@ -61,6 +64,13 @@ class WorkerLink:
         self._unsent += len(data)
         self._outgoing.extend(data[start : start + CHUNK] for start in range(0, len(data), CHUNK))
         self._wake.set()
+        if self._unsent > self._most_unsent and not self._full and self.peer is not None:
+            self._full = True
+            self.peer.pause_writing()
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        """Let the peer know when more bytes than this wait, and when a quarter is left, as asyncio's transports do."""
+        self._most_unsent = high
 
     def abort(self) -> None:
         """End the connection at once."""
@@ -205,6 +215,9 @@ class WorkerLink:
                     self._sent += len(item)
                     await self._send({"type": "websocket.send", "bytes": item})
                     self._unsent -= len(item)
+                    if self._full and self._unsent <= self._most_unsent // 4 and self.peer is not None:
+                        self._full = False
+                        self.peer.resume_writing()
                 self._outgoing.popleft()
             if self._finishing:
                 return

@@ -23,6 +23,9 @@ def known_package(type_name: str, table: str, known: Collection[str]) -> str:
 
     `table` is that of `known_packages.toml`: `packages` for all, `stores` for the schemes of stores.
     """
+    module, colon, name = type_name.partition(":")
+    if colon and table == "packages":
+        return f"a class in a file is written as ./{module.replace('.', '/').strip('/')}.py:{name}"
     packages = tomllib.loads(files("toolplug.host.file").joinpath("known_packages.toml").read_text("utf-8"))[table]
     if type_name in packages:
         return f"pip install {packages[type_name]}"

@@ -98,12 +98,18 @@ function useFindable(pages, visitor) {
   ], [found, pages]);
 }
 
-/** Those that have every word, names that begin with the text first. */
+const KINDS = ["page", "tool", "session", "server", "setting", "call"];
+const MOST_CALLS = 6;  // where there is more to choose from than calls of one tool
+
+/** Those that have every word, names that begin with the text first, and of these what there is before what was done. */
 function matching(items, text) {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const rank = (item) => (item.name.toLowerCase().startsWith(words[0] ?? "") ? 0 : item.name.toLowerCase().includes(words[0] ?? "") ? 1 : 2);
-  return items.filter((item) => { const all = `${item.kind} ${item.name} ${item.more}`.toLowerCase(); return words.every((word) => all.includes(word)); })
-    .map((item) => [rank(item), item]).sort((a, b) => a[0] - b[0]).slice(0, SHOWN).map(([, item]) => item);
+  const found = items.filter((item) => { const all = `${item.kind} ${item.name} ${item.more}`.toLowerCase(); return words.every((word) => all.includes(word)); })
+    .map((item) => [rank(item) * KINDS.length + KINDS.indexOf(item.kind), item]).sort((a, b) => a[0] - b[0]).map(([, item]) => item);
+  const others = found.filter((item) => item.kind !== "call").length;
+  let calls = Math.max(MOST_CALLS, SHOWN - others);
+  return found.filter((item) => item.kind !== "call" || calls-- > 0).slice(0, SHOWN);
 }
 
 function Palette({ pages, visitor, close }) {

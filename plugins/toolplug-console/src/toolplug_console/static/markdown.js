@@ -23,6 +23,9 @@ function Inline({ text }) {
   });
 }
 
+/** How each column of a table is aligned, by the colons of the line below its head. */
+const alignedBy = (line) => cells(line).map((each) => (/^-+:$/.test(each) ? "right" : /^:-+:$/.test(each) ? "middle" : ""));
+
 const cells = (line) => line.trim().replace(/^\||\|$/g, "").split("|").map((each) => each.trim());
 
 /** The text as blocks: `{kind, ...}`; what is no block of this subset is a paragraph. */
@@ -50,7 +53,7 @@ export function blocksOf(text) {
       const rows = [];
       let end = at + 2;
       for (; end < lines.length && lines[end].includes("|"); end += 1) rows.push(cells(lines[end]));
-      blocks.push({ kind: "table", head: cells(line), rows });
+      blocks.push({ kind: "table", head: cells(line), rows, sides: alignedBy(lines[at + 1]) });
       at = end - 1;
     } else if (/^ {0,3}>/.test(line)) {
       const inside = line.replace(/^ {0,3}> ?/, "");
@@ -84,8 +87,8 @@ function Block({ block }) {
     return html`<ul class="list">${block.items.map((item, n) => html`<li key=${n} class=${`deep-${item.deep}`}><span class="dot" aria-hidden="true">${item.number ? `${item.number}.` : "•"}</span><span><${Inline} text=${item.text}/></span></li>`)}</ul>`;
   }
   if (block.kind === "table") {
-    return html`<div class="scroll table" tabindex="0" role="region" aria-label="Table"><table><thead><tr>${block.head.map((cell, n) => html`<th key=${n} scope="col"><${Inline} text=${cell}/></th>`)}</tr></thead>
-      <tbody>${block.rows.map((row, n) => html`<tr key=${n}>${row.map((cell, m) => html`<td key=${m}><${Inline} text=${cell}/></td>`)}</tr>`)}</tbody></table></div>`;
+    return html`<div class="scroll table" tabindex="0" role="region" aria-label="Table"><table><thead><tr>${block.head.map((cell, n) => html`<th key=${n} scope="col" class=${block.sides[n] ?? ""}><${Inline} text=${cell}/></th>`)}</tr></thead>
+      <tbody>${block.rows.map((row, n) => html`<tr key=${n}>${row.map((cell, m) => html`<td key=${m} class=${block.sides[m] ?? ""}><${Inline} text=${cell}/></td>`)}</tr>`)}</tbody></table></div>`;
   }
   return html`<p><${Inline} text=${block.text}/></p>`;
 }

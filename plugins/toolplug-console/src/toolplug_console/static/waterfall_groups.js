@@ -39,7 +39,7 @@ export function groupsOf(calls, by) {
     if (!groups.has(key)) groups.set(key, { key, kind: home?.[0] ?? "caller", id: home?.[1] ?? call.subject, calls: [] });
     groups.get(key).calls.push(call);
   }
-  return [...groups.values()].map(completed).sort((a, b) => b.ends - a.ends);
+  return [...groups.values()].map(completed).sort((a, b) => b.newest - a.newest);
 }
 
 function completed(group) {
@@ -48,7 +48,7 @@ function completed(group) {
   const begins = Math.min(...spans.map((span) => span.begins));
   const ends = Math.max(...spans.map((span) => span.ends));
   return {
-    ...group, lanes, begins, ends, scale: scaleOf(spans, begins, ends),
+    ...group, lanes, begins, ends, newest: Math.max(...group.calls.map((call) => call.ts)), scale: scaleOf(spans, begins, ends),
     failed: group.calls.filter((call) => call.status !== "success" && !isQuestion(call)).length,
     waited: lengthOf(lanes.flatMap((lane) => lane.waits)),
     ran: lengthOf(lanes.flatMap((lane) => lane.bars)),
@@ -71,8 +71,8 @@ function joined(spans) {
 /** How long at least one of the spans lasted: what happens side by side counts once. */
 const lengthOf = (spans) => joined(spans).reduce((sum, each) => sum + each.ends - each.begins, 0);
 
-/** Whether the call was not run but asked about. */
-export const isQuestion = (call) => Boolean(call.approval) && call.status === "denied";
+/** Whether the call was not run but asked about; one that a person has denied is none. */
+export const isQuestion = (call) => Boolean(call.asked) && call.status === "denied";
 
 /** The calls as lanes, in the order of their beginnings: a repetition and an approved call are in the lane of the first. */
 function lanesOf(calls) {
@@ -111,10 +111,16 @@ function scaleOf(spans, begins, ends) {
   const worked = busy.reduce((sum, each) => sum + each.ends - each.begins, 0);
   const parts = [];
   let at = begins;
-  const rest = (until) => { if (until > at) parts.push({ begins: at, ends: until, idle: until - at > Math.max(0.02, worked * BREAK_SHARE) }); };
+  const add = (part) => {
+    const last = parts.at(-1);
+    // Of one scale, and so with one row of lines on the axis.
+    if (last && !last.idle && !part.idle) last.ends = part.ends;
+    else parts.push(part);
+  };
+  const rest = (until) => { if (until > at) add({ begins: at, ends: until, idle: until - at > Math.max(0.02, worked * BREAK_SHARE) }); };
   for (const each of busy) {
     rest(each.begins);
-    parts.push({ ...each, idle: false });
+    add({ ...each, idle: false });
     at = each.ends;
   }
   rest(ends);
@@ -153,7 +159,8 @@ const NARROW = 0.04;  // of the width: one line of the axis fits there, where it
 /** Where the axis has lines: `{at, seconds}`, at shares of the width, and seconds since the group began. */
 export function ticksOf(group, most) {
   const found = [];
-  const fits = (at) => !found.length || at - found.at(-1).at > 0.9 / most;
+  // A label is to the right of its line, and ends before the picture does.
+  const fits = (at) => at < 1 - 0.4 / most && (!found.length || at - found.at(-1).at > 0.9 / most);
   for (const [n, part] of group.scale.parts.entries()) {
     if (part.idle || part.ends <= part.begins) continue;
     if (n > 0 && part.width <= NARROW) {

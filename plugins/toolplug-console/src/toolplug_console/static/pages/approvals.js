@@ -106,17 +106,17 @@ function Waiting({ ticket, chosen, tool, home, journal, alike, decide }) {
   const said = fitsSentence(ticket.arguments);
   const many = alike.length > 1 && alike[0] === ticket;
   return html`<div ref=${box}><${Card} class=${`approval${chosen ? " chosen" : ""}`} label="A call that waits">
-    <div class="line"><span class="who-asks"><strong><${Text} value=${ticket.subject} longest=${80}/></strong> wants to call${ticket.agent && html` as agent <strong><${Text} value=${ticket.agent} longest=${80}/></strong>`}${ticket.session && html` in session <span class="mono">${shown(ticket.session, 40)}</span>`}</span>
+    <div class="line wraps"><span class="who-asks"><strong><${Text} value=${ticket.subject} longest=${80}/></strong> wants to call${ticket.agent && html` as agent <strong><${Text} value=${ticket.agent} longest=${80}/></strong>`}${ticket.session && html` in session <span class="mono">${shown(ticket.session, 40)}</span>`}</span>
       <small>${ticket.asked_at && html`asked <${Since} moment=${ticket.asked_at}/> · `}expires <${Since} moment=${ticket.expires_at}/></small></div>
     ${said ? html`<${Sentence} tool=${ticket.tool} given=${ticket.arguments} schema=${tool?.inputSchema}/>` : html`<p class="sentence"><strong class="mono"><${Text} value=${ticket.tool} longest=${120}/></strong></p>`}
     ${(tool?.description || home) && html`<p class="quiet cut-2">${home && html`<span class="mono">${shown(home, 64)}</span>${tool?.description && " · "}`}<${Text} value=${tool?.description ?? ""} longest=${240}/></p>`}
-    <details open=${!said}><summary class="quiet">Arguments as JSON</summary><${Code} value=${ticket.arguments} label="Arguments"/></details>
-    <${AllowLike} ticket=${ticket} tool=${tool} journal=${journal} busy=${busy} done=${(grant) => decide([ticket], "approve", grant)}/>
+    <div class="more-of"><details open=${!said}><summary class="quiet">Arguments as JSON</summary><${Code} value=${ticket.arguments} label="Arguments"/></details>
+    <${AllowLike} ticket=${ticket} tool=${tool} journal=${journal} busy=${busy} done=${(grant) => decide([ticket], "approve", grant)}/></div>
     <${Problem} error=${state.error}/>
     <div class="actions"><button type="button" class="primary" disabled=${busy} onClick=${act([ticket], "approve")}>${state.busy === "approve" ? "Approving …" : "Approve"}</button>
       <button type="button" class="danger" disabled=${busy} onClick=${act([ticket], "deny")}>${state.busy === "deny" ? "Denying …" : "Deny"}</button>
-      ${many && html`<span class="apart"></span><button type="button" disabled=${busy} onClick=${act(alike, "approve")}>Approve all ${alike.length} of ${shown(ticket.tool, 60)}</button><button type="button" class="danger" disabled=${busy} onClick=${act(alike, "deny")}>Deny all</button>`}
-      <span class="apart"></span><a class="plain" href=${`#/approvals/${ticket.id}`}>Link</a></div><//></div>`;
+      <span class="apart"></span>${many && html`<button type="button" disabled=${busy} onClick=${act(alike, "approve")}>Approve all ${alike.length} of ${shown(ticket.tool, 60)}</button><button type="button" class="danger" disabled=${busy} onClick=${act(alike, "deny")}>Deny all</button>`}
+      <a class="plain" href=${`#/approvals/${ticket.id}`}>Link</a></div><//></div>`;
 }
 
 function Notify() {

@@ -3,6 +3,7 @@ import { events, useAnswer } from "../api.js";
 import { askedSignIn, SignIn } from "../connections.js";
 import { Conversation, explained } from "../conversation.js";
 import { Markdown } from "../markdown.js";
+import { fitsSentence, Sentence } from "../sentence.js";
 import { Code, duration, Empty, html, parsed, Part, shown, Text, useLayoutEffect, useMemo, useRef, useState } from "../ui.js";
 
 const LONGEST = 100_000;
@@ -124,9 +125,16 @@ function Approval({ entry, talk, visitor }) {
   const decide = (approve) => talk.decide(entry, approve);
   const { inner } = entry;  // a script waits for one of its calls
   const outer = inner && parsed(entry.arguments);
+  const name = inner?.tool ?? entry.name;
+  const given = inner ? inner.arguments : parsed(entry.arguments);
+  const said = fitsSentence(given);
+  const { agent, session } = talk.choice;
+  const definitions = useAnswer("/v1/tools", { query: { format: "mcp", agent, session }, skip: !said || Boolean(entry.decision) });
+  const schema = definitions.data?.tools.find((each) => each.name === name || each._meta?.["toolplug/name"] === name)?.inputSchema;
   return html`<section class="approve" aria-label="A call that needs approval">
-    <p><strong class="mono"><${Text} value=${inner?.tool ?? entry.name} longest=${100}/></strong>${inner && html` in <span class="mono"><${Text} value=${entry.name} longest=${100}/></span>${inner.line > 0 && `, line ${inner.line}`},`} ${entry.decision ? html`was <b>${entry.decision}</b>.` : "needs approval."}</p>
-    ${!entry.decision && html`<${Code} value=${inner ? inner.arguments : parsed(entry.arguments)} label="Arguments"/>
+    <p><strong class="mono"><${Text} value=${name} longest=${100}/></strong>${inner && html` in <span class="mono"><${Text} value=${entry.name} longest=${100}/></span>${inner.line > 0 && `, line ${inner.line}`},`} ${entry.decision ? html`was <b>${entry.decision}</b>.` : "needs approval."}</p>
+    ${!entry.decision && html`${said && html`<${Sentence} tool=${name} given=${given} schema=${schema}/>`}
+      ${said ? html`<details><summary class="quiet">Arguments as JSON</summary><${Code} value=${given} label="Arguments"/></details>` : html`<${Code} value=${given} label="Arguments"/>`}
       ${inner && html`<details><summary class="quiet">The call that it is part of</summary><${Code} value=${typeof outer?.code === "string" ? outer.code : outer} label="The call that it is part of"/></details>`}
       ${!mayDecide && html`<p class="quiet">${entry.again ? "It is not decided yet." : "Your key may not decide it."} Someone with the scope approvals:write does, under Approvals; then continue.</p>`}
       <div class="actions">${mayDecide ? html`<button type="button" class="primary" onClick=${() => decide(true)}>Approve</button>`

@@ -72,11 +72,11 @@ export function AllowLike({ ticket, tool, journal, busy, done }) {
       setState({ error });
     }
   };
-  return html`<details class="allow-like" onToggle=${(event) => setOpen(event.currentTarget.open)}><summary>Allow calls like this one</summary>
-    ${Object.keys(values).map((name) => html`<label key=${name}>${shown(named(name), 80)} <select value=${choices[name] ?? "equal"} onChange=${(event) => setChoices({ ...choices, [name]: event.target.value })}>${
+  return html`<details class="allow-like" onToggle=${(event) => setOpen(event.currentTarget.open)}><summary class="quiet">Allow calls like this one</summary>
+    <div class="choose">${Object.keys(values).map((name) => html`<label key=${name}><span class="mono">${shown(named(name), 80)}</span> <select value=${choices[name] ?? "equal"} onChange=${(event) => setChoices({ ...choices, [name]: event.target.value })}>${
       choicesFor(values[name]).map((each) => html`<option key=${each} value=${each}>${each === "any" ? "any" : `${each === "most" ? "at most" : "is"} ${shown(said(values[name]), 60)}`}</option>`)}</select></label> `)}
     <label>for <select value=${time} onChange=${(event) => setTime(event.target.value)}>${TIMES.map(([value, text]) => html`<option key=${value} value=${value}>${text}</option>`)}</select></label>
-    ${ticket.session && html` <label>in <select value=${scope} onChange=${(event) => setScope(event.target.value)}><option value="session">this session</option><option value="caller">every session</option></select></label>`}
+    ${ticket.session && html` <label>in <select value=${scope} onChange=${(event) => setScope(event.target.value)}><option value="session">this session</option><option value="caller">every session</option></select></label>`}</div>
     <p class="rule" role="status"><strong><${Text} value=${ticket.subject} longest=${80}/></strong> may call <strong class="mono"><${Text} value=${ticket.tool} longest=${120}/></strong> where <${Text} value=${ruleInWords(rule)} longest=${600}/>, for ${TIMES.find(([value]) => value === time)[1]}.${
       kept.length > 0 && ` It would have met ${met} of the last ${count(kept.length, "call")}.`}</p>
     <${Problem} error=${state.error}/>

@@ -64,7 +64,7 @@ function Busiest({ hour }) {
   return tools.length > 0 && html`<${Card} title="Busiest tools" note="in the last hour">
     <ul class="rows sparks busy">${tools.map((each) => { const numbers = { calls: each.calls, failed: each.failed }; const sum = (name) => each[name].reduce((a, b) => a + b, 0); return html`<li key=${`${each.kind} ${each.source} ${each.tool}`}>
       <div><a class="named" href=${`#/tools/${encodeURIComponent(each.tool)}`}><${Text} value=${each.tool} longest=${100}/></a><small class="quiet"><${Text} value=${each.source} longest=${60}/></small></div>
-      <${Spark} numbers=${numbers}/><span class="number">${sum("calls").toLocaleString("en")}${sum("failed") > 0 && html` <span class="tone bad">${sum("failed").toLocaleString("en")} failed</span>`}</span></li>`; })}</ul><//>`;
+      <${Spark} numbers=${numbers}/><span class="number">${sum("calls").toLocaleString("en")}${sum("failed") > 0 && html` · <span class="tone bad">${sum("failed").toLocaleString("en")} failed</span>`}</span></li>`; })}</ul><//>`;
 }
 
 function Providers({ found, visitor, hour }) {
@@ -124,7 +124,7 @@ function Sessions({ found }) {
     <${Problem} error=${found.error} retry=${found.reload}/>
     ${!found.data && !found.error && html`<${Loading} rows=${2}/>`}
     ${found.data && !rows.length && html`<${Empty} title="No sessions">An application that registers its tools appears here.<//>`}
-    <ul class="rows">${rows.slice(0, 8).map((each) => html`<li key=${each.code}><div><strong class="mono">${each.code}</strong><small class="quiet"><${Text} value=${each.pluginType} longest=${40}/> · expires <${Since} moment=${each.expiresAt}/></small></div>
+    <ul class="rows">${rows.slice(0, 8).map((each) => html`<li key=${each.code}><div><a class="named mono" href=${`#/sessions/${each.code}`}>${each.code}</a><small class="quiet"><${Text} value=${each.pluginType} longest=${40}/> · expires <${Since} moment=${each.expiresAt}/></small></div>
       <span class="number">${count(each.toolCount, "tool")}</span><${Badge} value=${stateOf(each)}/></li>`)}</ul>
     ${rows.length > 8 && html`<a class="plain" href="#/sessions">All ${count(rows.length, "session")}</a>`}<//>`;
 }

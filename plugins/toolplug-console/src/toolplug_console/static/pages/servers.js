@@ -71,7 +71,7 @@ function Detail({ server, visitor, done }) {
       <dl class="facts"><dt>Last discovery</dt><dd><${Since} moment=${server.lastDiscovery}/></dd>
         ${server.nextRetry && html`<dt>Next attempt</dt><dd><${Since} moment=${server.nextRetry}/></dd>`}
         <dt>Policy</dt><dd>${typeof server.policy === "string" ? server.policy : "ask the caller"}</dd>
-        ${server.transport && Object.entries(server.transport).filter(([, value]) => value?.length !== 0).map(([name, value]) => html`<dt key=${name}>${name}</dt><dd class="mono"><${Text} value=${typeof value === "string" ? value : JSON.stringify(value)} longest=${400}/></dd>`)}</dl>
+        ${server.transport && Object.entries(server.transport).filter(([, value]) => value?.length !== 0).map(([name, value]) => html`<dt key=${name}>${name === "url" ? "URL" : name[0].toUpperCase() + name.slice(1)}</dt><dd class="mono"><${Text} value=${typeof value === "string" ? value : JSON.stringify(value)} longest=${400}/></dd>`)}</dl>
     <//>
     ${waiting.length > 0 && html`<${Card} title="Quarantine" note=${count(waiting.length, "tool")} actions=${manages && html`<button type="button" class="primary" disabled=${Boolean(state.busy)} onClick=${() => act("accept", "accept", {})}>Accept all</button>`}>
       <p class="quiet">These are new, or their definitions have changed, since the server was accepted. They cannot be called until someone with the scope ${needed} accepts them.</p>
@@ -80,7 +80,7 @@ function Detail({ server, visitor, done }) {
     ${(fine.length > 0 || !waiting.length) && html`<${Card} title="Tools" note=${fine.length > 0 && count(fine.length, "tool")}>
       ${!fine.length && html`<p class="quiet">None are known. They appear here when the server has listed them.</p>`}
       ${closed && html`<p class="why"><${Text} value=${closed} longest=${400}/></p>`}
-      <ul class="rows">${fine.slice(0, 500).map((tool) => html`<li key=${tool.name}><div><strong class="mono"><${Text} value=${tool.name} longest=${130}/></strong></div><span></span>${offered.has(tool.name) ? html`<${Badge} tone=${VERDICTS[offered.get(tool.name).verdict]}>${offered.get(tool.name).verdict}<//>` : html`<span></span>`}
+      <ul class="rows">${fine.slice(0, 500).map((tool) => html`<li key=${tool.name}><div>${offered.has(tool.name) ? html`<a class="named mono" href=${`#/tools/${encodeURIComponent(offered.get(tool.name).name)}`}><${Text} value=${tool.name} longest=${130}/></a>` : html`<strong class="mono"><${Text} value=${tool.name} longest=${130}/></strong>`}</div><span></span>${offered.has(tool.name) ? html`<${Badge} tone=${VERDICTS[offered.get(tool.name).verdict]}>${offered.get(tool.name).verdict}<//>` : html`<span></span>`}
         <p class="reason"><${Text} value=${tool.description} longest=${300}/>${tool.cut.length > 0 && html` <span class="tone wait">removed: <${Text} value=${tool.cut.join("; ")} longest=${300}/></span>`}</p></li>`)}</ul>
       ${server.leftOut.length > 0 && html`<details><summary class="quiet">${count(server.leftOut.length, "tool")} left out</summary><ul>${server.leftOut.slice(0, 100).map((each) => html`<li key=${each}><${Text} value=${each} longest=${300}/></li>`)}</ul></details>`}<//>`}
   </div>`;

@@ -137,7 +137,7 @@ function Detail({ name, tool, definition, waits, query, visitor, back }) {
 /** The calls of a tool in the last hour, in words and as a small line. */
 function LastHour({ numbers }) {
   const sum = (name) => (numbers?.[name] ?? []).reduce((all, each) => all + each, 0);
-  return html`<div class="line hour"><${Spark} numbers=${numbers}/><small>${count(sum("calls"), "call")} in the last hour${sum("failed") > 0 && html`, <span class="tone bad">${sum("failed").toLocaleString("en")} failed</span>`}</small></div>`;
+  return html`<div class="line hour"><${Spark} numbers=${numbers}/><small>${count(sum("calls"), "call")} in the last hour${sum("failed") > 0 && html`, <span class="tone bad nowrap">${sum("failed").toLocaleString("en")} failed</span>`}</small></div>`;
 }
 
 /** The policy of a tool that is only watched: calls pass that it would ask about or deny. */

@@ -64,7 +64,7 @@ function Chosen({ call, visitor, back }) {
 const titleOf = (group) => (group.kind === "caller" ? group.id : group.kind === "conversation" ? `conversation ${group.id}` : group.kind === "session" ? `session ${group.id}` : `${group.kind} ${group.id.slice(0, 12)}`);
 
 function Row({ group }) {
-  return html`<span class="line"><strong><${Text} value=${group.tools.slice(0, 3).join(", ")} longest=${90}/>${group.tools.length > 3 && html`<span class="quiet"> +${group.tools.length - 3}</span>`}</strong><time class="quiet">${clock(group.begins)}</time></span>
+  return html`<span class="line"><strong><${Text} value=${group.tools.slice(0, 3).join(", ")} longest=${90}/>${group.tools.length > 3 && html`<span class="quiet"> +${group.tools.length - 3}</span>`}</strong><time class="quiet">${clock(group.newest)}</time></span>
     <${Thumb} group=${group}/>
     <span class="line foot"><span class="cut"><${Text} value=${titleOf(group)} longest=${60}/></span><small>${count(group.calls.length, "call")}</small><small>${group.ran ? duration(group.ran) : "not run"}</small></span>`;
 }
