@@ -29,7 +29,7 @@ from toolplug.apart.confinement.confinement import UNCONFINED, Confinement, gran
 from toolplug.apart.confinement.sandbox import NOTHING, Opening, Sandbox
 from toolplug.apart.frames import ANSWER, ASK, BEGUN, PROTOCOL, Frame, FrameReader, FrameRefused, Peer, encode_frame
 from toolplug.apart.limits import DESCRIBE_S, FRAME_SLACK, LINES_PER_S, MAX_LINE, MAX_OUTPUT
-from toolplug.apart.values import Description, Head, decode_error
+from toolplug.apart.values import Description, decode_error
 from toolplug.catalog.text import clean_text
 from toolplug.crashes import mask_nothing
 from toolplug.errors import ProviderError
@@ -95,9 +95,7 @@ def check_protocol(target: ProcessTarget, spoken: object) -> None:
     raise ProviderError(text, state=ProviderState.INCOMPATIBLE, fix=fix)
 
 
-_NOTHING_SAID = Description(
-    problems=(), secrets=frozenset(), tools=(), routes=(), scopes=frozenset(), unchecked=()
-)
+_NOTHING_SAID = Description(problems=(), secrets=frozenset(), tools=(), routes=(), scopes=frozenset(), unchecked=())
 
 
 class WorkerProcess:
