@@ -14,7 +14,7 @@ from toolplug.apart.confinement.confinement import Confinement, confine
 from toolplug.apart.permissions import find_permissions, read_permissions
 from toolplug.apart.processes import SOURCE, ProcessTarget, WorkerProcess, start_process
 from toolplug.apart.provider import ApartProvider
-from toolplug.apart.values import Description, FoundProblem, Head
+from toolplug.apart.values import DescribedProvider, FoundProblem, Head
 from toolplug.config.document import Section
 from toolplug.config.run_settings import APART_BY_DEFAULT, IN_PROCESS, RunSettings
 from toolplug.config.yaml_tree import value_of
@@ -117,7 +117,7 @@ def target_of(
     )
 
 
-def _list_data_there(described: Description, owner: str, config: object, folder: Path) -> Mapping[str, str]:
+def _list_data_there(described: DescribedProvider, owner: str, config: object, folder: Path) -> Mapping[str, str]:
     """Return the data files that the process has found. Raises `ProviderError` if it could not."""
     if described.data_refused:
         fix = f"correct the files of {owner}"

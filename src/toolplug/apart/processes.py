@@ -29,7 +29,7 @@ from toolplug.apart.confinement.confinement import UNCONFINED, Confinement, gran
 from toolplug.apart.confinement.sandbox import NOTHING, Opening, Sandbox
 from toolplug.apart.frames import ANSWER, ASK, BEGUN, PROTOCOL, Frame, FrameReader, FrameRefused, Peer, encode_frame
 from toolplug.apart.limits import DESCRIBE_S, FRAME_SLACK, LINES_PER_S, MAX_LINE, MAX_OUTPUT
-from toolplug.apart.values import Description, decode_error
+from toolplug.apart.values import DescribedProvider, decode_error
 from toolplug.catalog.text import clean_text
 from toolplug.crashes import mask_nothing
 from toolplug.errors import ProviderError
@@ -95,7 +95,9 @@ def check_protocol(target: ProcessTarget, spoken: object) -> None:
     raise ProviderError(text, state=ProviderState.INCOMPATIBLE, fix=fix)
 
 
-_NOTHING_SAID = Description(problems=(), secrets=frozenset(), tools=(), routes=(), scopes=frozenset(), unchecked=())
+_NOTHING_SAID = DescribedProvider(
+    problems=(), secrets=frozenset(), tools=(), routes=(), scopes=frozenset(), unchecked=()
+)
 
 
 class WorkerProcess:
@@ -106,7 +108,7 @@ class WorkerProcess:
         self._opening = opening
         self._watch: ProcessWatch | None = None
         self._output: tuple[asyncio.BaseTransport, OutputLog] | None = None
-        self.description: Description = _NOTHING_SAID
+        self.description: DescribedProvider = _NOTHING_SAID
         self.output: bytes = b""
         ours, theirs = socket.socketpair()
         # Memory of both: a message for each beginning would double what a call costs.
@@ -204,7 +206,7 @@ class WorkerProcess:
             raise error if isinstance(error, ProviderError) else target.problem(f"has not described it: {error}")
         try:
             check_protocol(target, frame.head.get("protocol", 0))
-            self.description = Description.model_validate(frame.head)
+            self.description = DescribedProvider.model_validate(frame.head)
         except ValidationError as error:
             self.kill()
             first = error.errors()[0]

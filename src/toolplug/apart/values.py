@@ -81,7 +81,7 @@ class FoundProblem(BaseModel):
     at_key: bool
 
 
-class Description(BaseModel):
+class DescribedProvider(BaseModel):
     """What a process says of its provider before it is started; an older one has some of it not."""
 
     problems: tuple[FoundProblem, ...]
