@@ -263,14 +263,8 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
     plan.counters.record(status, duration_s)
     if status in _REFUSED:
         reason = refusal_reason(result)
-        audit(
-            "tool.call",
-            status,
-            context.principal,
-            call.name,
-            context.request_id,
-            **({"reason": reason} if reason else {}),
-        )
+        why = {"reason": reason} if reason else {}
+        audit("tool.call", status, context.principal, call.name, context.request_id, None, **why)
     if hooks is not None and hooks.observes:
         shown = shown or read_only_call(call, nested=False)
         if (noted := hooks.report_answer(shown, context, tool, result, duration_s, seconds - duration_s)) is not None:
