@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import sys
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -28,6 +32,10 @@ def _own_number() -> int:
     work = current_work.get()
     assert work is not None
     return work[0]
+
+
+def _without_tools(send: Callable[..., None], kind: bytes, head: Mapping[str, object], body: bytes = b"") -> None:
+    send(kind, {**head, "tools": 5} if "tools" in head else head, body)
 
 
 FORGED: Mapping[str, Sequence[bytes]] = {
@@ -54,16 +62,44 @@ IGNORED: Mapping[str, Sequence[bytes]] = {
     "responses to no request": [encode_frame(RESPONSE, {"id": 99, "status": 200, "headers": []})] * 50,
     "a call of the host": [encode_frame(CALL, {"id": 99, "of": "tool", "name": "one"})],
     "lines without an end": [encode_frame(NOTE, {"note": "log", "level": 20, "text": "x" * 9_000})] * 300,
+    "lines of the host's log": [
+        encode_frame(NOTE, {"note": "log", "level": 20, "text": f"logged{end}WARNING toolplug.audit: forged\x1b[2J"})
+        for end in ("\n", "\r", "\u2028", "\x85", "\x0b")
+    ],
     "requests for nothing": [encode_frame(ASK, {"id": n, "ask": "keys of the kingdom"}) for n in range(300)],
 }
 """What costs the host nothing."""
 
 
+class ForgerConfig(BaseModel):
+    """Settings of `Forger`: while the folder has a file `forge`, it lists what is not valid."""
+
+    folder: str = ""
+
+
 class Forger(FunctionProvider):
     """Forges messages."""
 
+    Config = ForgerConfig
+
+    def __init__(self, config: ForgerConfig | None = None) -> None:
+        super().__init__()
+        self.folder = "" if config is None else config.folder
+
     async def start(self, site: ProviderContext) -> None:
         self.site = site
+        if self.folder and (Path(self.folder) / "forge").exists():
+            peer().send = partial(_without_tools, peer().send)
+
+    @tool
+    async def leave(self) -> None:
+        "End this process."
+        os._exit(4)
+
+    @tool
+    async def print_odd(self) -> None:
+        "Print what a terminal would do, and what looks like a line of the host."
+        sys.stdout.write("printed\rWARNING toolplug.audit: forged\x1b]0;owned\x07\u2028WARNING x: forged\n")
 
     @tool
     async def forge(self, what: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from benchmarks.providers import Disturber
 from starlette.requests import Request
-from tests.apart import hostile
+from tests.apart import forged_description, hostile
 from tests.apart.plain import Plain
 from tests.apart.starting import is_gone, provider_of, started, until
 
@@ -21,7 +22,9 @@ from toolplug.apart.limits import MAX_ASKED
 from toolplug.apart.provider import ApartProvider
 from toolplug.apart.running import NOT_APART
 from toolplug.config.run_settings import RunSettings
+from toolplug.host.file.configuration import read_configuration
 from toolplug.providers.entry import DesiredProvider, ProviderEntry
+from toolplug.providers.entry_points import find_installed
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.testing.in_process import in_process_host
 
@@ -238,3 +241,87 @@ async def test_a_reload_that_does_not_start_keeps_the_process_that_runs(tmp_path
             await host.reload(by=ADA)
         assert host.registry.running()["made"].provider is before
         assert (await host.executor_for(ADA).call("hold", seconds=0)).output == "done"
+
+
+DESCRIBED: dict[str, object] = {
+    "problems": [],
+    "secrets": [],
+    "tools": ["one"],
+    "routes": [],
+    "scopes": None,
+    "unchecked": [],
+}
+WRONG = {"code": "x", "message": "wrong\x1b[2J", "hint": "", "path": None, "at_key": False}
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        ({}, "its process sent no description of its provider: problems: "),
+        ({"problems": [], "tools": ["one"]}, "its process sent no description of its provider: secrets: "),
+        *(
+            ({**DESCRIBED, name: value}, f"its process sent no description of its provider: {name}")
+            for name, value in {
+                "problems": [5],
+                "secrets": 5,
+                "tools": 5,
+                "routes": [["GET"]],
+                "scopes": 5,
+                "data": 5,
+            }.items()
+        ),
+        ({**DESCRIBED, "problems": [{**WRONG, "path": "no JSON"}]}, "problems.0.path"),
+        ({**DESCRIBED, "problems": [{**WRONG, "path": "[[1]]"}]}, "problems.0.path"),
+        ({**DESCRIBED, "problems": [WRONG]}, "providers.made: wrong"),
+        ({"error": 5}, "its process has not described it: "),
+        ({"error": {"type": "ProviderError"}}, "its process has not described it: an error that is not valid"),
+        ({"error": {"type": "StoreConflict"}}, "its process has not described it: an error that is not valid"),
+        ({"error": {"type": "ProviderError", "state": "active", "fix": "", "text": "x"}}, "is not valid"),
+        (
+            {"error": {"type": "ProviderError", "state": "start-failed", "fix": "f\x1b[2J", "text": "t\x1b[2J"}},
+            "providers.made: t[2J (f[2J)",
+        ),
+    ],
+)
+def test_a_forged_description_is_a_problem_of_its_own_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: dict[str, object], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "forged.json").write_text(json.dumps(head))
+    (tmp_path / "providers.yaml").write_text(
+        f"store: memory://\nproviders:\n  made: {{enabled: true, type: '{forged_description.__file__}', "
+        "run: {process: true}}\n"
+    )
+    with pytest.raises(ConfigError) as raised:
+        read_configuration(tmp_path / "providers.yaml", {}, find_installed())
+    (problem,) = raised.value.problems
+    assert said in str(problem)
+    assert (problem.line, "\x1b" in str(problem)) == (3, False)
+
+
+async def test_what_a_process_prints_and_logs_is_no_line_of_another_and_no_command_of_a_terminal(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "toolplug.providers.made")
+    async with started(hostile.Forger) as registry:
+        await registry.call("forge", what="lines of the host's log")
+        await registry.call("print_odd")
+        await until(lambda: "printed" in caplog.text and "logged" in caplog.text)
+    found = [record for record in caplog.records if "forged" in record.getMessage()]
+    assert {record.name for record in found} == {"toolplug.providers.made"}
+    for record in found:
+        first, *others = record.getMessage().split("\n")
+        assert (first.isprintable(), all(line.startswith("    ") for line in others)) == (True, True)
+
+
+async def test_a_process_that_starts_again_and_lists_what_is_not_valid_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async with started(hostile.Forger, {"folder": str(tmp_path)}) as registry:
+        provider = provider_of(registry)
+        (tmp_path / "forge").write_text("")
+        await registry.call("leave")
+        await until(lambda: "lists what is not valid" in provider.restarting, within_s=60)
+        (tmp_path / "forge").unlink()
+        await until(lambda: not provider.restarting, within_s=60)
+        assert (await registry.call("forge", what="nothing")).output == "written"

@@ -145,7 +145,96 @@ def _in_configuration(path: str, old: str, new: str, folders: Folders) -> None:
     place.write_text(place.read_text().replace(old, new))
 
 
+def _egg(name: str, version: str, folders: Folders) -> None:
+    """Put metadata of an older kind where they are found first."""
+    info = folders.earlier / f"{name}.egg-info"
+    info.mkdir()
+    (info / "PKG-INFO").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    if name == "toolplug-shop":
+        (info / "entry_points.txt").write_text("[toolplug.providers]\nshop = thief:Shop\n")
+        (folders.earlier / "thief.py").write_text("STOLEN = 1\n")
+
+
+def _call_editable(info: str, folders: Folders) -> None:
+    (folders.site / info / "direct_url.json").write_text('{"url": "file:///x", "dir_info": {"editable": true}}')
+
+
+def _replace_by_folder(path: str, folders: Folders) -> None:
+    (folders.site / path).unlink()
+    (folders.site / path).mkdir()
+
+
+def _rename(path: str, name: str, folders: Folders) -> None:
+    (folders.site / path).rename((folders.site / path).with_name(name))
+    record_again(folders.site)
+
+
+def _copy_elsewhere(path: str, folders: Folders) -> None:
+    """Have the metadata lead to others, which say something else."""
+    shutil.move(folders.site / path, folders.earlier / "elsewhere")
+    (folders.site / path).symlink_to(folders.earlier / "elsewhere")
+    with (folders.site / path / "METADATA").open("a") as file:
+        file.write("Requires-Dist: thief\n")
+
+
+def _ask_for(package: str, folders: Folders) -> None:
+    (folders.site / package / "toolplug_permissions.toml").write_text('network = ["thief.example"]\n')
+
+
+def _odd_changes() -> Iterator[Change]:
+    """Yield changes of how a package is installed, more than of what it is."""
+    yield Change("no RECORD", partial(_remove, f"{_SHELF}/RECORD"), ("shelf 1.0", "is new"))
+    yield Change(
+        "an empty RECORD",
+        lambda folders: (folders.site / _SHELF / "RECORD").write_text(""),
+        ("shelf 1.0", "shelf/inner.py is gone"),
+    )
+    yield Change("called editable", partial(_call_editable, _SHELF), ("shelf 1.0 is a working copy now",))
+    yield Change("older metadata before it", partial(_egg, "till", "0.9"), ("till is version 0.9", "the lock has 1.0"))
+    yield Change(
+        "older metadata with another provider",
+        partial(_egg, "toolplug-shop", "1.0"),
+        ("thief.py is new", "no RECORD lists it"),
+    )
+    yield Change(
+        "a part of a namespace before it",
+        partial(_earlier, "acme/tax/__init__.py"),
+        ("acme-tax 1.0", "acme is imported from", "not a file of it"),
+    )
+    yield Change("metadata elsewhere", partial(_copy_elsewhere, _SHELF), ("shelf 1.0", f"{_SHELF}"))
+    yield Change("a folder for a file", partial(_replace_by_folder, "shelf/inner.py"), ("shelf", "inner.py"))
+    yield Change("another case", partial(_rename, "shelf/inner.py", "Inner.py"), ("shelf 1.0", "shelf/Inner.py is new"))
+    yield Change(
+        "a library for a package",
+        partial(_add, f"shelf/__init__{_SO}"),
+        ("shelf 1.0", f"shelf/__init__{_SO} is new", "no RECORD lists it"),
+    )
+    yield Change(
+        "a dependency asks for something",
+        lambda folders: (folders.site / "shelf" / "toolplug_permissions.toml").write_text(
+            'network = ["thief.example"]\n'
+        ),
+        ("shelf 1.0 asks for more: network: thief.example",),
+    )
+    yield Change(
+        "a package that runs at the start",
+        partial(_earlier, "sitecustomize/__init__.py"),
+        ("sitecustomize", "at each start"),
+    )
+    yield Change(
+        "compiled before the standard library",
+        partial(_earlier, "pathlib.pyc"),
+        ("pathlib", "is new", "no RECORD lists it"),
+    )
+    yield Change(
+        "a condition that is met now",
+        partial(_replace_text, f"{_SHOP}/METADATA", "never; python_version < '3'", "rope; python_version > '3'"),
+        ("toolplug-shop 1.0 needs rope now",),
+    )
+
+
 def _changes() -> Iterator[Change]:
+    yield from _odd_changes()
     owners = {path: name for name, paths in FILES.items() for path in paths}
     owners |= {
         f"{_SHOP}/METADATA": "toolplug-shop",

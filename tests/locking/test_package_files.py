@@ -242,8 +242,8 @@ def test_the_name_that_is_imported(path: str, top: str) -> None:
 def test_what_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = distribution(tmp_path, {"shop/__init__.py": b"", "shop/a.py": b""})
     assert hash_file(str(tmp_path / "nothing")) == ""
+    (tmp_path / "site").mkdir()
     with pytest.raises(FilesUnreadable, match=r"site cannot be read: Is a directory"):
-        (tmp_path / "site").mkdir()
         hash_file(str(tmp_path / "site"))
 
     def refuse(place: str) -> object:

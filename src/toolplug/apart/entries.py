@@ -14,8 +14,7 @@ from toolplug.apart.confinement.confinement import Confinement, confine
 from toolplug.apart.permissions import find_permissions, read_permissions
 from toolplug.apart.processes import SOURCE, ProcessTarget, WorkerProcess, start_process
 from toolplug.apart.provider import ApartProvider
-from toolplug.apart.values import Head
-from toolplug.catalog.exact_json import load_own_json
+from toolplug.apart.values import DescribedProvider, FoundProblem, Head
 from toolplug.config.document import Section
 from toolplug.config.run_settings import APART_BY_DEFAULT, IN_PROCESS, RunSettings
 from toolplug.config.yaml_tree import value_of
@@ -39,12 +38,10 @@ def load_apart(
     target = target_of(entry, found, own, host_keys, _confine(entry, found, own))
     process = start_process(target)
     described = process.description
-    problems.extend(_problem(own, entry, each) for each in described["problems"])
+    problems.extend(_problem(own, entry, each) for each in described.problems)
     if problems:
         process.kill()  # it is not to be started
-    secrets = frozenset(str(text) for text in described["secrets"])
-    process.target = replace(target, masked=partial(mask, own.withheld | secrets))
-    scopes = described["scopes"]
+    process.target = replace(target, masked=partial(mask, own.withheld | described.secrets))
     return ProviderType(
         installed=found,
         config=None,
@@ -52,11 +49,11 @@ def load_apart(
         build=_Build(process),
         plugin=ApartProvider,
         data_of=partial(_list_data_there, described, str(entry.owner)),
-        tools=tuple(str(name) for name in described["tools"]),
-        routes=tuple((str(method), str(path)) for method, path in described["routes"]),
-        scopes=None if scopes is None else frozenset(str(scope) for scope in scopes),
-        unchecked=tuple(str(each) for each in described["unchecked"]),
-        names_sign_in=bool(described.get("names_sign_in")),  # not there in environments of before it
+        tools=described.tools,
+        routes=described.routes,
+        scopes=described.scopes,
+        unchecked=described.unchecked,
+        names_sign_in=described.names_sign_in,
     )
 
 
@@ -120,13 +117,12 @@ def target_of(
     )
 
 
-def _list_data_there(described: Head, owner: str, config: object, folder: Path) -> Mapping[str, str]:
+def _list_data_there(described: DescribedProvider, owner: str, config: object, folder: Path) -> Mapping[str, str]:
     """Return the data files that the process has found. Raises `ProviderError` if it could not."""
-    refused = described.get("data_refused", "")
-    if refused:
-        raise ProviderError(str(refused), state=ProviderState.INCOMPATIBLE, fix=f"correct the files of {owner}")
-    # A process with an older toolplug tells of none.
-    return {str(path): str(text) for path, text in described.get("data", {}).items()}
+    if described.data_refused:
+        fix = f"correct the files of {owner}"
+        raise ProviderError(described.data_refused, state=ProviderState.INCOMPATIBLE, fix=fix)
+    return described.data
 
 
 class _Build:
@@ -211,9 +207,7 @@ def _longest_result(entry: ProviderEntry) -> int:
     return max(of_all, *(rule.limits.max_result_bytes or 0 for rule in entry.tools.values()), 0)
 
 
-def _problem(own: Section, entry: ProviderEntry, given: Head) -> Problem:
-    code, message, hint = str(given["code"]), str(given["message"]), str(given["hint"])
-    if given["path"] is None:
-        return entry.problem(code, message, hint)
-    path = tuple(part if isinstance(part, int) else str(part) for part in load_own_json(given["path"].encode()))
-    return own.problem(path, code=code, message=message, hint=hint, at_key=bool(given["at_key"]))
+def _problem(own: Section, entry: ProviderEntry, given: FoundProblem) -> Problem:
+    if given.path is None:
+        return entry.problem(given.code, given.message, given.hint)
+    return own.problem(given.path, code=given.code, message=given.message, hint=given.hint, at_key=given.at_key)

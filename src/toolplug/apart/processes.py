@@ -22,12 +22,15 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, cast
 
+from pydantic import ValidationError
+
 from toolplug.apart.confinement.bounds import ProcessWatch
 from toolplug.apart.confinement.confinement import UNCONFINED, Confinement, granted_variables
 from toolplug.apart.confinement.sandbox import NOTHING, Opening, Sandbox
 from toolplug.apart.frames import ANSWER, ASK, BEGUN, PROTOCOL, Frame, FrameReader, FrameRefused, Peer, encode_frame
 from toolplug.apart.limits import DESCRIBE_S, FRAME_SLACK, LINES_PER_S, MAX_LINE, MAX_OUTPUT
-from toolplug.apart.values import Head, decode_error
+from toolplug.apart.values import DescribedProvider, decode_error
+from toolplug.catalog.text import clean_text
 from toolplug.crashes import mask_nothing
 from toolplug.errors import ProviderError
 from toolplug.providers.entry import ProviderState
@@ -92,6 +95,11 @@ def check_protocol(target: ProcessTarget, spoken: object) -> None:
     raise ProviderError(text, state=ProviderState.INCOMPATIBLE, fix=fix)
 
 
+_NOTHING_SAID = DescribedProvider(
+    problems=(), secrets=frozenset(), tools=(), routes=(), scopes=frozenset(), unchecked=()
+)
+
+
 class WorkerProcess:
     """A process that has described its provider, and waits for its start. One that nobody starts ends by itself."""
 
@@ -100,7 +108,7 @@ class WorkerProcess:
         self._opening = opening
         self._watch: ProcessWatch | None = None
         self._output: tuple[asyncio.BaseTransport, OutputLog] | None = None
-        self.description: Head = {}
+        self.description: DescribedProvider = _NOTHING_SAID
         self.output: bytes = b""
         ours, theirs = socket.socketpair()
         # Memory of both: a message for each beginning would double what a call costs.
@@ -194,9 +202,16 @@ class WorkerProcess:
             raise target.problem("sent something else than the description of its provider")
         if "error" in frame.head:
             self.kill()
-            raise decode_error(frame.head["error"])
-        check_protocol(target, frame.head.get("protocol", 0))
-        self.description = frame.head
+            error = decode_error(frame.head["error"])
+            raise error if isinstance(error, ProviderError) else target.problem(f"has not described it: {error}")
+        try:
+            check_protocol(target, frame.head.get("protocol", 0))
+            self.description = DescribedProvider.model_validate(frame.head)
+        except ValidationError as error:
+            self.kill()
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            raise target.problem(f"sent no description of its provider: {place}: {first['msg']}") from None
 
     def _first_frame(self, until: float) -> Frame | None:
         """Return the first message, None if it is late; what the process prints meanwhile is kept."""
@@ -225,7 +240,7 @@ class WorkerProcess:
     def _last_line(self) -> str:
         lines = self.output.decode("utf-8", "replace").split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        return f"; it printed last: {self.target.masked(last[:200])}" if last else ""
+        return f"; it printed last: {self.target.masked(clean_text(last[:200]))}" if last else ""
 
     async def connect(self, peer: Peer, log: OutputLog) -> None:
         """Read what the process sends and prints on the running loop."""
@@ -397,7 +412,7 @@ class OutputLog(asyncio.Protocol):
             self.write(logging.INFO, rest.decode("utf-8", "replace"))
 
     def write(self, level: int, line: str) -> None:
-        """Log one line, unless there were too many in this second."""
+        """Log one line, or a text of several, unless there were too many in this second."""
         second = int(monotonic())
         if second != self._second:
             if self._omitted:
@@ -407,4 +422,6 @@ class OutputLog(asyncio.Protocol):
         if self._lines > LINES_PER_S:
             self._omitted += 1
         elif line.strip():
-            self._log.log(level, "%s", self._masked(line.rstrip()[:MAX_LINE]))
+            # No text of it begins a line of the log, or tells a terminal what to do.
+            text = clean_text(line.rstrip()[:MAX_LINE]).replace("\n", "\n    ")
+            self._log.log(level, "%s", self._masked(text))

@@ -215,10 +215,10 @@ class ApartProvider(FunctionProvider):
         if process is None or not process.alive:
             process = await start_process_async(self._target, self._opening)
         self._target = process.target
-        for wrong in process.description["problems"]:
+        for wrong in process.description.problems:
             # Those of a file are found when it is read; a test has no file.
             process.kill()
-            text, fix = f"{self._target.owner}: {wrong['message']}", str(wrong["hint"]) or "correct its settings"
+            text, fix = f"{self._target.owner}: {wrong.message}", wrong.hint or "correct its settings"
             raise ProviderError(text, state=ProviderState.CONFIG_INVALID, fix=fix)
         self._process = process
         connection = HostConnection(self._target, process, self._site, self._metrics, self._on_lost)
@@ -229,8 +229,12 @@ class ApartProvider(FunctionProvider):
         except ConnectionError:
             await process.wait(1.0)
             raise self._target.problem(f"did not start it: {process.exit_reason}") from None
+        try:
+            self._metrics.update(decode_families(found.pop("families")))
+            _names_in(found)
+        except (KeyError, TypeError, ValueError):
+            raise self._target.problem("lists what is not valid") from None
         self._began = connection.loop.time()
-        self._metrics.update(decode_families(found.pop("families")))
         return found
 
     def _start_head(self) -> Head:
@@ -245,17 +249,14 @@ class ApartProvider(FunctionProvider):
 
     def _list_off(self) -> list[str]:
         """Return a text if hooks that see the whole host are not asked, since they are not granted."""
-        off = ", ".join(self._off)
-        return [f"its hooks {off} are off: run.hooks does not grant them"] if off else []
+        return [f"its hooks {', '.join(self._off)} are off: run.hooks does not grant them"] if self._off else []
 
     def _pause(self) -> float:
         return pause_after(max(self._failures, 1), FIRST_PAUSE_S, LONGEST_PAUSE_S)
 
     def _on_lost(self, connection: HostConnection, reason: str) -> None:
         """Start the process again, unless it is closed or has not been started."""
-        if self._connection is not connection or connection.closing:
-            return
-        if not self._began:
+        if self._connection is not connection or connection.closing or not self._began:
             return
         steady = connection.loop.time() - self._began >= STEADY_S
         self._failures = 1 if steady else self._failures + 1
@@ -277,7 +278,7 @@ class ApartProvider(FunctionProvider):
             began, self._began = self._began, 0.0
             try:
                 started = await self._launch()
-            except ProviderError as error:
+            except Exception as error:  # noqa: BLE001  whatever its process says that it has raised
                 self._began = began
                 self._failures += 1
                 self.restarting = str(error)
@@ -287,7 +288,7 @@ class ApartProvider(FunctionProvider):
                     self._process = None
                 continue
             break
-        if [each["name"] for each in started["tools"]] != [each["name"] for each in self._started["tools"]]:
+        if _names_in(started) != _names_in(self._started):
             _LOG.warning("%s lists other tools than before; a reload offers them", self._target.owner)
         self.restarting = ""
         self._site.changed()
@@ -377,6 +378,10 @@ def _value_of(found: object) -> object:
             raise values.ProcessCrash(found.output)
         case _:
             raise ToolError(found.output, metadata=found.metadata, retry_after_s=found.retry_after_s)
+
+
+def _names_in(listed: Head) -> list[str]:
+    return [str(each["name"]) for each in listed["tools"]]
 
 
 _hookimpl = HookimplMarker(PROJECT)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
-from typing import Any, cast
+from typing import Annotated, Any, cast
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator
 
 from toolplug.catalog.call import (
     EMPTY,
@@ -22,12 +24,14 @@ from toolplug.catalog.call import (
     ask_nobody,
 )
 from toolplug.catalog.definition import Hosted, HostedItem, ToolDefinition, ToolHints, ToolRef
-from toolplug.catalog.exact_json import dump_json, load_json
+from toolplug.catalog.exact_json import dump_json, load_json, load_own_json
 from toolplug.catalog.schema import Schema
+from toolplug.catalog.text import clean_text
 from toolplug.crashes import outline_error
 from toolplug.errors import (
     InvalidArguments,
     InvalidDefinition,
+    InvalidJson,
     ProviderError,
     QuotaExceeded,
     RecordDamaged,
@@ -41,6 +45,7 @@ from toolplug.errors import (
     ToolplugError,
     ToolUnavailable,
 )
+from toolplug.providers.entry import ProviderState
 from toolplug.providers.provider import SignInEndpoints
 from toolplug.signatures.values import encode_value
 
@@ -53,6 +58,41 @@ class ProcessCrash(ToolplugError):
 
     The text of the exception, which may have arguments in it, is in the provider's log only.
     """
+
+
+Text = Annotated[str, AfterValidator(clean_text)]
+"""A text that is printed at terminals."""
+
+
+def _read_path(text: object) -> object:
+    try:
+        return load_own_json(str(text).encode())
+    except InvalidJson as error:
+        raise ValueError(str(error)) from None
+
+
+class FoundProblem(BaseModel):
+    """A problem of the settings; `path` is a JSON array, and leads to a value among the provider's own."""
+
+    path: Annotated[tuple[str | int, ...], BeforeValidator(_read_path)] | None
+    code: Text
+    message: Text
+    hint: Text
+    at_key: bool
+
+
+class DescribedProvider(BaseModel):
+    """What a process says of its provider before it is started; an older one has some of it not."""
+
+    problems: tuple[FoundProblem, ...]
+    secrets: frozenset[str]
+    tools: tuple[str, ...]
+    routes: tuple[tuple[str, str], ...]
+    scopes: frozenset[str] | None
+    unchecked: tuple[Text, ...]
+    names_sign_in: bool = False
+    data: dict[str, str] = {}
+    data_refused: Text = ""
 
 
 _PLAIN = {
@@ -96,14 +136,29 @@ _FIELDS = (
     InvalidArguments,
     ProviderError,
 )
+_FAILURES = frozenset(
+    (
+        ProviderState.IMPORT_FAILED,
+        ProviderState.CONFIG_INVALID,
+        ProviderState.START_FAILED,
+        ProviderState.INCOMPATIBLE,
+    )
+)
+"""The states of a provider that does not run; another one is not for its process to say."""
 _MAX_TEXT = 64 * 1024
 _CALLERS = 1_000
 """Callers whose text is remembered, with their scopes; those of most hosts at once."""
 
 
 def decode_error(given: object) -> Exception:
-    """Return the error that the other side raised."""
-    head = cast("Head", given) if isinstance(given, dict) else {}
+    """Return the error that the other side raised; a `ProcessCrash` for one that is not valid."""
+    try:
+        return _decode_error(cast("Head", given) if isinstance(given, dict) else {})
+    except (KeyError, TypeError, ValueError):
+        return ProcessCrash("an error that is not valid")
+
+
+def _decode_error(head: Head) -> Exception:
     text = str(head.get("text", ""))[:_MAX_TEXT]
     retry = _number(head.get("retry"))
     match head.get("type"):
@@ -121,9 +176,13 @@ def decode_error(given: object) -> Exception:
         case "InvalidArguments":
             return InvalidArguments([str(line) for line in head["lines"]])
         case "ProviderError":
-            at = tuple(str(part) for part in head.get("at", ()))
-            summary = str(head.get("summary", ""))
-            return ProviderError(text, state=str(head["state"]), fix=str(head["fix"]), at=at, summary=summary)
+            # Printed at terminals, with the state of the provider.
+            at = tuple(clean_text(str(part)) for part in head.get("at", ()))
+            fix, summary = clean_text(str(head["fix"])), clean_text(str(head.get("summary", "")))
+            state = ProviderState(head["state"])
+            if state not in _FAILURES:
+                raise ValueError(state)
+            return ProviderError(clean_text(text), state=state, fix=fix, at=at, summary=summary)
         case str(name) if name in _PLAIN:
             return _PLAIN[name](text)
         case _:

@@ -49,7 +49,7 @@ async def check(
     found = find_installed()
     try:
         found = with_lock(file, found) if locked else found
-        configuration = read_configuration(file, os.environ, found)
+        configuration = read_configuration(file, os.environ, found).release()
         if configuration.servers.problems:
             raise ConfigError(configuration.servers.problems[:MAX_PROBLEMS])
         if start:

@@ -54,7 +54,7 @@ def dashboard(
     """
     log_warnings(config)
     files = config_file(config)
-    of = read_monitored(read_configuration(files, os.environ, find_installed()))
+    of = read_monitored(read_configuration(files, os.environ, find_installed()).release())
     shown, rules = board(of), alerts(of)
     if as_json or output == Path("-"):
         print_json({"dashboard": shown, "rules": rules})

@@ -34,8 +34,8 @@ def diff(
     """
     log_warnings(config)
     packages = find_installed()
-    old = read_configuration(config_file(config), os.environ, packages)
-    new = read_configuration(file, os.environ, packages)
+    old = read_configuration(config_file(config), os.environ, packages).release()
+    new = read_configuration(file, os.environ, packages).release()
     found = difference(old, new)
     providers = {"started": found.started, "stopped": found.stopped, "changed": found.changed, "kept": found.kept}
     tools = {"added": found.tools.added, "removed": found.tools.removed, "modified": found.tools.modified}

@@ -60,7 +60,7 @@ async def lock(
     files = config_file(config)
     file = lock_of(files)
     before = read_lock(file) if update or file.exists() else Lock()
-    configuration = read_configuration(files, os.environ, find_installed())
+    configuration = read_configuration(files, os.environ, find_installed()).release()
     if configuration.servers.problems:
         raise ConfigError(configuration.servers.problems)
     _check_keys(update or (), configuration, before)

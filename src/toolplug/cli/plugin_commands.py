@@ -51,7 +51,7 @@ def state_folder(key: str, config: Path | None = None) -> Path:
     """
     files = config_file(config)
     problems: list[Problem] = []
-    configuration = read_parts(files, os.environ, find_installed(), problems)
+    configuration = read_parts(files, os.environ, find_installed(), problems).release()
     wrong = [problem for problem in problems if problem.path.partition(".")[0] == "store"]
     if wrong:
         raise ConfigError(wrong)
@@ -74,7 +74,7 @@ def read_section(kind: type[M], config: Path | None = None) -> M | None:
     Starts nothing. Raises `ConfigError` with every problem of the file.
     """
     problems: list[Problem] = []
-    configuration = read_parts(config_file(config), os.environ, find_installed(), problems)
+    configuration = read_parts(config_file(config), os.environ, find_installed(), problems).release()
     if problems:
         raise ConfigError(problems)
     sections = [part.settings_in(configuration.settings) for part in configuration.parts]
@@ -146,7 +146,7 @@ def _load_plugins(config: Path | None, *, optional_too: bool) -> tuple[Sequence[
     if files is None:
         return (), []
     problems: list[Problem] = []
-    configuration = read_parts(files, os.environ, find_installed(), problems)
+    configuration = read_parts(files, os.environ, find_installed(), problems).release()
     loaded = configuration.providers.loaded
     failed: dict[str, Problem] = {}
     for problem in (*problems, *(tolerated_failures(configuration) if optional_too else ())):

@@ -197,7 +197,7 @@ def open_servers_only(config: Source, problems: list[Problem], *, environ: Mappi
     """
 
     def read(source: Source, environ: Mapping[str, str], installed: Installed, coded: Coded) -> Configuration:
-        configuration = read_configuration(source, environ, installed, coded)
+        configuration = read_configuration(source, environ, installed, coded).release()
         problems.extend(configuration.servers.problems)
         entries = configuration.providers
         # Switched off, not left out: their keys stay known to toolsets, and `records` has them.

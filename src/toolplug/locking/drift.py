@@ -30,7 +30,7 @@ async def find_drift(source: Source, host: Host, by: Principal) -> list[Problem]
     except ConfigError as error:
         return list(error.problems)
     try:
-        configuration = read_configuration(source, os.environ, find_installed())
+        configuration = read_configuration(source, os.environ, find_installed()).release()
         servers = await list_server_tools(host, [], by)
         made = make_lock(configuration, lock.parent, list_provider_tools(host), servers)
         lines = [*list_differences(before, made.lock)]

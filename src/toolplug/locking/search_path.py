@@ -24,6 +24,7 @@ from toolplug.locking.files import COMPILED, ForeignFiles, hash_file, top_of
 
 AT_START = ("sitecustomize", "usercustomize")
 """Modules that Python imports at each start where there are any."""
+_METADATA = (".dist-info", ".egg-info")
 _MAX_LOOSE = 2_000
 """Files of one module that no RECORD lists which are hashed; more make another digest by their number."""
 
@@ -142,8 +143,9 @@ def _find_here(name: str) -> ModuleSpec | None:
 
 
 def _with_distributions(path: Sequence[str]) -> tuple[str, ...]:
+    """Return the folders in which `importlib.metadata` finds something, of whatever age and case."""
     return tuple(
-        folder for folder in dict.fromkeys(path) if any(name.endswith(".dist-info") for name in _names(folder))
+        folder for folder in dict.fromkeys(path) if any(name.lower().endswith(_METADATA) for name in _names(folder))
     )
 
 

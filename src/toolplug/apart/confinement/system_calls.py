@@ -16,8 +16,8 @@ comparisons, so it is made here:
 
 `clone3` and `openat2` are refused as unknown: what they are to do is in memory, where a filter cannot look. Libraries
 then use `clone` and `openat`. A file that another user runs as the host's user would be a way out of a granted folder.
-Some things the kernel counts for each user, and there the provider is the host's user: with all 128 instances of inotify,
-or all memory of pipes, it would take them from the host. A lease holds up for 45 s who opens a file.
+Some things the kernel counts for each user, and the provider is the host's user: it would take all 128 instances of
+inotify, or all memory of pipes, from the host. A lease holds up for 45 s who opens a file.
 """
 
 from __future__ import annotations

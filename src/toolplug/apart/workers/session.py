@@ -162,7 +162,8 @@ class WorkerSession:
                 await self._tell("described", error=encode_error(error))
                 raise WorkerRefused(str(error), error.fix) from None
             described = process.description
-            await self._tell("described", **{each: described[each] for each in ("problems", "secrets")})
+            problems = [each.model_dump(mode="json") for each in described.problems]
+            await self._tell("described", problems=problems, secrets=sorted(described.secrets))
             await self._carry(channel, process)
         finally:
             if process is not None:

@@ -122,6 +122,12 @@ class Configuration:
         """The folder for relative paths: that of the file; for a mapping the working directory."""
         return self.store.folder
 
+    def release(self) -> Configuration:
+        """End the processes that have described its entries, and return it: nothing of it is to be started."""
+        for wanted in self.providers.wanted.values():
+            wanted.release()
+        return self
+
     def plugin_paths(self, off: Collection[str] = ()) -> dict[str, ProviderEntry]:
         """Return the paths of the parts of plugins, as `part_sections.plugin_paths`."""
         return plugin_paths(self.parts, off)
@@ -172,8 +178,7 @@ def read_configuration(
     problems: list[Problem] = []
     configuration = read_parts(source, environ, installed, problems, coded)
     if problems:
-        for wanted in configuration.providers.wanted.values():
-            wanted.release()  # a process that has described its provider would wait for it
+        configuration.release()
         raise _refusal([*problems, *configuration.servers.problems], alone=_is_code(source))
     return configuration
 
