@@ -12,8 +12,11 @@ PLUGINS := $(filter-out $(ENGINES),$(patsubst %/pyproject.toml,%,$(wildcard plug
 EXTRAS := server,auth,client,mcp,responses
 SERVE_EXTRAS := server,mcp
 SERVE_PIP = $(BIN)/python -m pip install --disable-pip-version-check --no-compile --constraint constraints.txt
-# What the extra `server` needs of this checkout, and of the keys of providers.yaml those that a plugin of this folder has.
-SERVED := $(sort plugins/toolplug-console $(foreach name,$(shell sed -nE 's/^  ([a-z_]+):.*/\1/p' providers.yaml | tr _ -),$(wildcard plugins/toolplug-$(name))))
+# What is served, and where: `make serve CONFIG=notes.py PORT=8081`.
+CONFIG := providers.yaml
+PORT := 8080
+# What the extra `server` needs of this checkout, and of the keys of the configuration those that a plugin of this folder has.
+SERVED := $(sort plugins/toolplug-console $(foreach name,$(shell sed -nE 's/^  ([a-z_]+):.*/\1/p' $(CONFIG) | tr _ -),$(wildcard plugins/toolplug-$(name))))
 # A fifth of the time that pip takes. uv reads no pip.conf: where only that names an index, pip does it.
 UV := $(BIN)/python -m uv
 # On a terminal uv shows how far it is.
@@ -44,7 +47,8 @@ $(READY): VERSION pyproject.toml constraints.txt $(addsuffix /pyproject.toml,$(P
 
 # Without the tools of the developers, which are five times as much; pip shows what it does. An environment for each build
 # and compiled modules, which a server imports a third of, would take half as long again.
-$(SERVE_READY): VERSION pyproject.toml constraints.txt providers.yaml $(addsuffix /pyproject.toml,$(PLUGINS)) | python-version
+$(SERVE_READY): VERSION pyproject.toml constraints.txt $(CONFIG) $(addsuffix /pyproject.toml,$(PLUGINS)) | python-version
+	@echo "Installing the server into $(VENV): less than a minute, once."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(SERVE_PIP) hatchling hatch-fancy-pypi-readme editables
 	$(SERVE_PIP) --no-build-isolation --editable ".[$(SERVE_EXTRAS)]" $(SERVED:%=--editable %)
@@ -53,8 +57,8 @@ $(SERVE_READY): VERSION pyproject.toml constraints.txt providers.yaml $(addsuffi
 python-version:
 	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(f"toolplug needs Python 3.11 or newer; $(PYTHON) is {v}. Say which: make setup PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
 
-serve: $(if $(wildcard $(READY)),$(READY),$(SERVE_READY))  ## Serve providers.yaml on http://127.0.0.1:8080
-	$(BIN)/toolplug serve -c providers.yaml
+serve: $(if $(wildcard $(READY)),$(READY),$(SERVE_READY))  ## Serve providers.yaml, or CONFIG=FILE, on http://127.0.0.1:8080
+	$(BIN)/toolplug serve -c $(CONFIG) --port $(PORT)
 
 test: $(READY)  ## Every gate and every quick test
 	@$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target quick gates frameworks wire
@@ -152,6 +156,7 @@ docs: $(READY)  ## Build the documentation into site/
 
 pictures: $(READY)  ## Take the pictures of the documentation, in Chromium from a real host
 	$(BIN)/python -m docs.generator.pictures
+	$(BIN)/python -m docs.generator.film
 
 reference: $(READY)  ## Write docs/reference from the code
 	$(BIN)/python -m docs.generator

@@ -27,6 +27,7 @@ FAMILIES = (
     "mcp_client",
     "mcp_sources",
     "startup",
+    "first_hour",
     "walks",
     "memory",
     "relay",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import tempfile
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import repeat
@@ -13,6 +12,7 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
+from benchmarks.application import Application
 from benchmarks.frame import Batch, Row
 from toolplug import open_host
 from toolplug.http import create_app
@@ -35,50 +35,6 @@ _META = {
 }
 
 
-class _Application:
-    """Calls an ASGI application, one request at a time."""
-
-    def __init__(self, app: Any) -> None:
-        self._app = app
-
-    async def ask(
-        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
-    ) -> tuple[int, bytes]:
-        """Send a request; return status and body."""
-        given = {"host": "localhost", "authorization": f"Bearer {KEY}", "content-length": str(len(body))}
-        given |= {"content-type": "application/json", **(headers or {})}
-        scope = {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
-            "method": method,
-            "path": path,
-            "raw_path": path.encode(),
-            "query_string": b"",
-            "root_path": "",
-            "scheme": "http",
-            "server": ("127.0.0.1", 80),
-            "client": ("127.0.0.1", 1),
-            "headers": [(name.encode(), value.encode()) for name, value in given.items()],
-        }
-        status, chunks, sent = 0, b"", False
-
-        async def receive() -> dict[str, Any]:
-            nonlocal sent
-            if sent:  # the client stays, and has no more to say
-                await asyncio.Event().wait()
-            sent = True
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        async def send(message: Any) -> None:
-            nonlocal status, chunks
-            status = message.get("status", status)
-            chunks += message.get("body", b"")
-
-        await self._app(scope, receive, send)
-        return status, chunks
-
-
 @asynccontextmanager
 async def asked(what: str) -> AsyncGenerator[Batch]:
     """Read a task that runs over HTTP (`task`) or on `/mcp`, or list the tools, over HTTP (`tools`) or on `/mcp`."""
@@ -91,7 +47,7 @@ async def asked(what: str) -> AsyncGenerator[Batch]:
         file.write_text(json.dumps(whole), "utf-8")
         host = open_host(file, environ={})
         async with host:
-            app = _Application(create_app(host))
+            app = Application(create_app(host), {"authorization": f"Bearer {KEY}"})
             call = json.dumps({"name": "last"}).encode()
             status, body = await app.ask("POST", "/v1/tool-calls", call, {"prefer": "respond-async"})
             assert status == 202, body

@@ -13,11 +13,10 @@ from toolplug.catalog.call import ToolStatus
 from toolplug.crashes import CodeOwner
 from toolplug.execution.accounting import BUCKETS, DEFAULT_NAMESPACE, CallAccounting, CallMetrics
 from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.host_approvals import NO_APPROVALS
 from toolplug.execution.plans import CallServices
 from toolplug.host.file.tool_servers import Status
-from toolplug.host.measured_store import FAST_BUCKETS, MeasuredStore
-from toolplug.host.operations import Operations
+from toolplug.host.operations import FAST_BUCKETS, MeasuredStore, Operations
+from toolplug.part_protocols.approvals import NO_APPROVALS
 from toolplug.parts.mcp.client.server_config import ADDED
 from toolplug.parts.mcp.discovery.record import NEVER
 from toolplug.parts.mcp.running import ServerMetrics

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from itertools import count, pairwise
@@ -85,6 +85,17 @@ def started(command: list[str], folder: Path, pattern: str) -> Generator[str]:
             process.kill()
 
 
+@contextmanager
+def chromium() -> Generator[Browser]:
+    """Run a browser."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
 def call(url: str, **body: object) -> Any:
     """Call a tool of the host; an error is an answer, too."""
     request = Request(f"{url}/v1/tool-calls", json.dumps(body).encode(), {"Content-Type": "application/json"})
@@ -142,15 +153,20 @@ def moving(browser: Browser, origin: str, host: str, model: ScriptedBackend) -> 
         page.wait_for_timeout(FRAME_MS)
     frames.append(page.screenshot())
     shown = [frame for before, frame in pairwise([b"", *frames]) if frame != before]
-    pictures = [Image.open(BytesIO(frame)).convert("RGB") for frame in shown]
-    file = FOLDER / "data-table.webp"
-    durations = [*[FRAME_MS] * (len(pictures) - 1), LAST_FRAME_MS]
+    save_moving("data-table", [*((frame, FRAME_MS) for frame in shown[:-1]), (shown[-1], LAST_FRAME_MS)])
+    page.context.close()
+
+
+def save_moving(name: str, frames: Sequence[tuple[bytes, int]]) -> None:
+    """Write a moving picture of frames, each with its milliseconds. Raises `RuntimeError` if it is too large."""
+    pictures = [Image.open(BytesIO(frame)).convert("RGB") for frame, _ in frames]
+    durations = [ms for _, ms in frames]
+    file = FOLDER / f"{name}.webp"
     pictures[0].save(file, save_all=True, append_images=pictures[1:], duration=durations, loop=0, quality=70, method=6)
     size = file.stat().st_size
     if size > MAX_MOVING_BYTES:
         raise RuntimeError(f"{file} has {size} bytes, more than {MAX_MOVING_BYTES}; make the page smaller")
     print(f"{file} ({size // 1024} KiB, {len(pictures)} frames)")
-    page.context.close()
 
 
 def paced(app: ASGIApp) -> ASGIApp:
@@ -207,7 +223,7 @@ def main() -> None:
         TemporaryDirectory() as folder,
         started(files, table, r"(http://[\d.]+:\d+)") as origin,
         serving_apart(app) as port,
-        sync_playwright() as playwright,
+        chromium() as browser,
     ):
         server = PlainServer(Path(folder, "weather"))
         server.lists("forecast", description=ACCEPTED)
@@ -216,7 +232,6 @@ def main() -> None:
         Path(folder, "providers.yaml").write_text(text)
         serve = [str(toolplug), "serve", "--port", "0", "--quiet"]
         with started(serve, Path(folder), r"listening on (http://\S+)") as host:
-            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
             discover(host)
             server.lists("forecast", description=POISONED)
             discover(host)
@@ -225,7 +240,6 @@ def main() -> None:
                 quarantine(browser, host, scheme)
                 data_table(browser, origin, host, scheme, model)
                 console(browser, host, scheme)
-            browser.close()
 
 
 if __name__ == "__main__":

@@ -8,18 +8,19 @@ from toolplug.cli.options import TenantOption
 from toolplug.cli.plugin_commands import read_section, state_folder
 from toolplug.errors import ConfigError, StoreError, ToolError, ToolUnavailable, UnmatchedStub
 from toolplug.execution.executor import ModelTools, ToolExecutor
-from toolplug.execution.host_approvals import RevokedGrant, Ticket
 from toolplug.foreign.definitions import foreign_definition
 from toolplug.foreign.named_objects import import_object
 from toolplug.hookspecs import hookimpl, hookspec
 from toolplug.host.host import Host, open_host
 from toolplug.host.keys.host_key import Sealer
+from toolplug.integrations.foreign_tools import ForeignTool, ForeignTools
 from toolplug.model_apis.stubs import Expansion, expand_builtin_tools
 from toolplug.net.checked_transport import checked_transport
 from toolplug.net.egress import Egress
+from toolplug.part_protocols.approvals import RevokedGrant, Ticket
+from toolplug.part_protocols.host_part import HostPart, PartServices, RunningPart
 from toolplug.providers.authoring import route, tool
 from toolplug.providers.entry import ProviderRecord
-from toolplug.providers.host_part import HostPart, PartServices, RunningPart
 from toolplug.providers.offering.definitions import (
     ConsolePage,
     OpenToolsetSource,
@@ -29,7 +30,6 @@ from toolplug.providers.offering.definitions import (
     ToolsetLink,
     ToolsetSource,
 )
-from toolplug.providers.offering.foreign_tools import ForeignTool, ForeignTools
 from toolplug.providers.offering.mcp_extensions import McpExtension
 from toolplug.providers.offering.prompts import prompt
 from toolplug.providers.offering.resources import resource

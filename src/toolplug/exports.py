@@ -7,6 +7,7 @@ Importing the package is fast, and using one part of it does not import the othe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 
 HOMES = {
@@ -20,19 +21,19 @@ HOMES = {
     "ConversationTools": "toolplug.search.conversation",
     "Egress": "toolplug.net.egress",
     "Expansion": "toolplug.model_apis.stubs",
-    "ForeignTool": "toolplug.providers.offering.foreign_tools",
-    "ForeignTools": "toolplug.providers.offering.foreign_tools",
+    "ForeignTool": "toolplug.integrations.foreign_tools",
+    "ForeignTools": "toolplug.integrations.foreign_tools",
     "FunctionProvider": "toolplug.providers.provider",
     "FunctionRegistry": "toolplug.providers.registry",
     "Host": "toolplug.host.host",
-    "HostPart": "toolplug.providers.host_part",
+    "HostPart": "toolplug.part_protocols.host_part",
     "HostedItem": "toolplug.catalog.definition",
     "McpExtension": "toolplug.providers.offering.mcp_extensions",
     "ModelTools": "toolplug.execution.executor",
     "NeedsApproval": "toolplug.catalog.plan",
     "Note": "toolplug.catalog.definition",
     "OpenToolsetSource": "toolplug.providers.offering.definitions",
-    "PartServices": "toolplug.providers.host_part",
+    "PartServices": "toolplug.part_protocols.host_part",
     "Principal": "toolplug.catalog.call",
     "Prompt": "toolplug.providers.offering.definitions",
     "PromptArgument": "toolplug.providers.offering.definitions",
@@ -40,14 +41,14 @@ HOMES = {
     "ProviderRecord": "toolplug.providers.entry",
     "ProviderStore": "toolplug.providers.site",
     "Resource": "toolplug.providers.offering.definitions",
-    "RevokedGrant": "toolplug.execution.host_approvals",
-    "RunningPart": "toolplug.providers.host_part",
+    "RevokedGrant": "toolplug.part_protocols.approvals",
+    "RunningPart": "toolplug.part_protocols.host_part",
     "SavedToolsets": "toolplug.toolsets.saved.service",
     "Sealer": "toolplug.host.keys.host_key",
     "SignInEndpoints": "toolplug.providers.provider",
     "StoreError": "toolplug.errors",
     "TenantOption": "toolplug.cli.options",
-    "Ticket": "toolplug.execution.host_approvals",
+    "Ticket": "toolplug.part_protocols.approvals",
     "ToolCall": "toolplug.catalog.call",
     "ToolDefinition": "toolplug.catalog.definition",
     "ToolError": "toolplug.errors",
@@ -111,6 +112,8 @@ def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
     It raises `AttributeError`, and `ModuleNotFoundError` with the extra to install.
     """
 
+    # Once for each name: a module that asks for one of them does so at each call.
+    @cache
     def load(name: str) -> object:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")

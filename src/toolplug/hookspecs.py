@@ -24,9 +24,7 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import CallTracer, NeedsApproval, WouldRefuse
-from toolplug.execution.host_approvals import RevokedGrant, Ticket
 from toolplug.providers.entry import ProviderRecord
-from toolplug.providers.host_part import HostPart
 from toolplug.providers.offering.definitions import ConsolePage, OpenToolsetSource, Prompt, Resource
 from toolplug.providers.offering.mcp_extensions import McpExtension
 from toolplug.providers.plugins.implementations import PROJECT
@@ -183,7 +181,7 @@ def provider_changed(record: ProviderRecord, site: ProviderContext) -> Awaitable
 
 
 @hookspec
-def approval_waiting(ticket: Ticket, site: ProviderContext) -> Awaitable[None] | None:
+def approval_waiting(ticket: library_types.Ticket, site: ProviderContext) -> Awaitable[None] | None:
     """Take note of a call that waits for a person; may be `async`.
 
     Called once for each ticket, in the process in which the call was made; an equal call has the same ticket. Nothing
@@ -192,7 +190,7 @@ def approval_waiting(ticket: Ticket, site: ProviderContext) -> Awaitable[None] |
 
 
 @hookspec
-def approval_decided(ticket: Ticket, site: ProviderContext) -> Awaitable[None] | None:
+def approval_decided(ticket: library_types.Ticket, site: ProviderContext) -> Awaitable[None] | None:
     """Take note of a decision on a call that waited; may be `async`.
 
     Called once for each ticket that was decided, in the process that decided it, and for a decision of the command line
@@ -201,7 +199,7 @@ def approval_decided(ticket: Ticket, site: ProviderContext) -> Awaitable[None] |
 
 
 @hookspec
-def grant_revoked(grant: RevokedGrant, site: ProviderContext) -> Awaitable[None] | None:
+def grant_revoked(grant: library_types.RevokedGrant, site: ProviderContext) -> Awaitable[None] | None:
     """Take note of a grant that was taken back; may be `async`.
 
     Called once for each, in the process that revoked it, and for the command line in one of those that serve. One that
@@ -253,7 +251,7 @@ def stores() -> Mapping[str, StoreOpener]:
 
 
 @hookspec
-def host_part() -> HostPart[Any]:
+def host_part() -> library_types.HostPart[Any]:
     """Return a part of the host: a section of the file with its own routes, scopes, commands and tools by caller.
 
     The plugin's type has the name of the section: a file with the section enables the plugin, with default settings if

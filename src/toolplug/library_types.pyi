@@ -16,12 +16,13 @@ from typer import Typer
 
 from toolplug.cluster.processes import Processes
 from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.host_approvals import HostApprovals
-from toolplug.execution.host_sessions import HostSession, HostSessions
 from toolplug.execution.plans import CallServices, Policy
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.keys.host_key import Sealer
 from toolplug.host.quotas.settings import Quotas
+from toolplug.part_protocols.approvals import HostApprovals, RevokedGrant, Ticket
+from toolplug.part_protocols.host_part import HostPart
+from toolplug.part_protocols.sessions import HostSession, HostSessions
 from toolplug.runtime.tasks import in_slices
 from toolplug.runtime.threads import in_own_thread
 from toolplug.search.conversation import ConversationTools
@@ -33,6 +34,7 @@ __all__ = [
     "Configuration",
     "ConversationTools",
     "HostApprovals",
+    "HostPart",
     "HostSession",
     "HostSessions",
     "Policy",
@@ -40,8 +42,10 @@ __all__ = [
     "Quotas",
     "ReferencingError",
     "RegexOptions",
+    "RevokedGrant",
     "Route",
     "Sealer",
+    "Ticket",
     "ToolExecutor",
     "Typer",
     "ValidationError",

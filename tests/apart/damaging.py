@@ -6,6 +6,7 @@ import ctypes
 import mmap
 import os
 import signal
+import socket
 import threading
 import time
 from contextlib import suppress
@@ -76,6 +77,62 @@ class Damaging(FunctionProvider):
                 os._exit(len(held) % 7)
         time.sleep(5)
         return 8
+
+    def _eat_in_sockets(self) -> int:
+        """Have the kernel hold what nobody reads: it is the memory of no process."""
+        for _ in range(6):
+            if os.fork() == 0:
+                held = [socket.socketpair() for _ in range(50)]
+                for each in (each for pair in held for each in pair):
+                    each.setblocking(False)
+                    with suppress(BlockingIOError):
+                        while True:
+                            each.send(b"x" * 65536)
+                time.sleep(60)
+                os._exit(len(held) % 7)
+        time.sleep(5)
+        return 6
+
+    def _open_in_children(self) -> int:
+        for _ in range(30):
+            if os.fork() == 0:
+                held = [os.open("/dev/null", os.O_RDONLY) for _ in range(100)]
+                time.sleep(60)
+                os._exit(len(held) % 7)
+        time.sleep(5)
+        return 30
+
+    def _fill_deleted(self) -> int:
+        """Write to files that have no name any more."""
+        held = []
+        for number in range(30):
+            held.append((self.site.state_dir / str(number)).open("wb", buffering=0))
+            os.unlink(held[-1].name)
+            held[-1].write(b"x" * (2 * _MIB))
+            time.sleep(0.02)
+        time.sleep(5)
+        return len(held)
+
+    def _fill_mapped(self) -> int:
+        """Write to files that have no name, and no descriptor either."""
+        held = []
+        for number in range(30):
+            descriptor = os.open(self.site.state_dir / str(number), os.O_RDWR | os.O_CREAT)
+            os.unlink(self.site.state_dir / str(number))
+            os.write(descriptor, b"x" * (2 * _MIB))
+            held.append(ctypes.CDLL(None).mmap(None, 2 * _MIB, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0))
+            os.close(descriptor)
+            time.sleep(0.02)
+        time.sleep(5)
+        return len(held)
+
+    def _fill_deep(self) -> int:
+        """Write where the path is longer than the kernel takes."""
+        os.chdir(self.site.state_dir)
+        for _ in range(20):
+            os.mkdir("x" * 250)
+            os.chdir("x" * 250)
+        return self._fill(Path())
 
     def _fill_state(self) -> int:
         return self._fill(self.site.state_dir)

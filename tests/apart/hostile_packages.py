@@ -1,4 +1,4 @@
-"""A hostile package: its attacks on files, and those of the module beside it."""
+"""A hostile package: its attacks on files, and those of the modules beside it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.apart import hostile_reach
+from tests.apart import hostile_reach, hostile_sharing
 from tests.apart.attacks import ATTACKS, Attack, Facts, dangerous, harmless
 
 from toolplug import FunctionProvider, tool
 
-REACHING = hostile_reach.__name__
-"""Imported for its attacks, which it adds to those of this one."""
+MODULES = (hostile_reach.__name__, hostile_sharing.__name__)
+"""Imported for their attacks, which they add to those of this one."""
 
 
 # Reading

@@ -240,6 +240,32 @@ async def test_a_call_that_misses_its_deadline_ends_the_process_one_that_ends_do
 
 
 @pytest.mark.requirement("I36-apart")
+async def test_a_call_takes_no_task_of_the_host_and_counts_until_it_has_ended_there(tmp_path: Path) -> None:
+    async with started(Everything) as registry:
+        plan = dict(registry.running()["made"].catalog.items())["hang"].plan
+        began, still = tmp_path / "began", list[int]()
+
+        async def call() -> None:
+            try:
+                await registry.call("hang", how="wait", mark=str(began))
+            finally:
+                still.append(plan.counters.in_flight)
+
+        tasks = asyncio.all_tasks()
+        calling = asyncio.create_task(call())
+        await until(began.exists)
+        assert asyncio.all_tasks() - tasks == {calling}
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        # When its caller had gone, the process had not ended it yet; it is asked to, and answers.
+        assert still == [1]
+        await until(lambda: plan.counters.in_flight == 0)
+        assert not provider_of(registry).restarting
+        assert (await registry.call("echo", value="tea")).output == "tea"
+
+
+@pytest.mark.requirement("I36-apart")
 async def test_a_long_result_is_cut_as_in_the_host_s_process() -> None:
     async with started(Everything) as registry:
         for name in ("large", "data"):

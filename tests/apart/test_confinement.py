@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import platform
 import socket
@@ -13,7 +14,17 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from toolplug.apart.confinement.bounds import DISK, MAX_FILES, MEMORY, Bounds, measure, measure_disk
+from toolplug.apart.confinement import bounds
+from toolplug.apart.confinement.bounds import (
+    DISK,
+    MAX_FILES,
+    MEMORY,
+    Bounds,
+    measure,
+    measure_disk,
+    measure_open,
+    measure_sockets,
+)
 from toolplug.apart.confinement.confinement import Confinement
 from toolplug.apart.confinement.file_grants import list_grants
 from toolplug.apart.confinement.network import is_granted
@@ -163,13 +174,36 @@ def test_a_host_without_bubblewrap_says_what_to_install(monkeypatch: pytest.Monk
 ALLOWED = 0x7FFF0000
 MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 CALLS = {
-    "x86_64": {"read": 0, "openat": 257, "chmod": 90, "clone": 56, "socket": 41, "execve": 59, "clone3": 435},
-    "aarch64": {"read": 63, "openat": 56, "chmod": 52, "clone": 220, "socket": 198, "execve": 221, "clone3": 435},
+    "x86_64": {
+        "read": 0,
+        "openat": 257,
+        "chmod": 90,
+        "clone": 56,
+        "socket": 41,
+        "execve": 59,
+        "clone3": 435,
+        "fcntl": 72,
+        "setsockopt": 54,
+    },
+    "aarch64": {
+        "read": 63,
+        "openat": 56,
+        "chmod": 52,
+        "clone": 220,
+        "socket": 198,
+        "execve": 221,
+        "clone3": 435,
+        "fcntl": 25,
+        "setsockopt": 208,
+    },
 }
 
 
-def verdict(machine: str, number: int, *given: int, audit: int | None = None) -> int:
-    """Return what the filter says: 0 for allowed, or the error."""
+DONE = "the call does nothing, and says that it is done"
+
+
+def verdict(machine: str, number: int, *given: int, audit: int | None = None) -> int | str:
+    """Return what the filter says: 0 for allowed, or the error, or `DONE`."""
     data = struct.pack("=IIQ6Q", number, audit or MACHINES[machine], 0, *given, *[0] * (6 - len(given)))
     program = list(struct.iter_unpack("=HBBI", filter_program(machine)))
     held, place = 0, 0
@@ -180,7 +214,7 @@ def verdict(machine: str, number: int, *given: int, audit: int | None = None) ->
             case 0x20:
                 (held,) = struct.unpack_from("=I", data, constant)
             case 0x06:
-                return 0 if constant == ALLOWED else constant & 0xFFFF
+                return 0 if constant == ALLOWED else constant & 0xFFFF or DONE
             case _:
                 met = {0x15: held == constant, 0x35: held >= constant, 0x45: bool(held & constant)}[code]
                 place += if_true if met else if_false
@@ -211,6 +245,16 @@ def test_the_filter_looks_at_flags_modes_and_families(machine: str) -> None:
     assert {verdict(machine, calls["socket"], family) for family in (3, 16, 17, 38, 40)} == {errno.EAFNOSUPPORT}
 
 
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_filter_refuses_leases_and_long_pipes_and_leaves_buffers_as_they_are(machine: str) -> None:
+    fcntl, setsockopt = CALLS[machine]["fcntl"], CALLS[machine]["setsockopt"]
+    assert [verdict(machine, fcntl, 5, do) for do in (1, 2, 4, 6, 1030)] == [0] * 5
+    assert [verdict(machine, fcntl, 5, do) for do in (1024, 1031)] == [errno.EPERM] * 2
+    assert [verdict(machine, setsockopt, 5, socket.SOL_SOCKET, what) for what in (2, 9, 15)] == [0] * 3
+    assert [verdict(machine, setsockopt, 5, socket.SOL_SOCKET, what) for what in (7, 8)] == [DONE] * 2
+    assert [verdict(machine, setsockopt, 5, socket.IPPROTO_TCP, what) for what in (7, 8)] == [0] * 2
+
+
 def test_the_other_numbers_of_an_x86_64_processor_are_refused() -> None:
     assert verdict("x86_64", 0x40000000 + 101) == errno.ENOSYS
 
@@ -218,7 +262,10 @@ def test_the_other_numbers_of_an_x86_64_processor_are_refused() -> None:
 # Counting
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="this system has no /proc")
+needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="this system has no /proc")
+
+
+@needs_proc
 def test_this_process_is_counted_with_its_threads_and_memory() -> None:
     use = measure(Path("/proc"), os.getpid(), None)
     assert use.processes >= 1
@@ -236,6 +283,77 @@ def test_files_are_counted_until_there_are_too_many(tmp_path: Path) -> None:
     for number in range(MAX_FILES + 1):
         os.symlink("x", tmp_path / str(number))
     assert measure_disk([tmp_path]) is None
+
+
+def test_a_folder_that_cannot_be_read_is_not_counted_as_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "inner").mkdir()
+    scandir, refusal = os.scandir, [errno.EACCES]
+
+    def refuse(place: Path) -> object:
+        if place.name == "inner":
+            raise OSError(refusal[0], os.strerror(refusal[0]))
+        return scandir(place)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    assert measure_disk([tmp_path]) is None
+    # A provider makes folders in folders, until their path is longer than the kernel takes.
+    refusal[0] = errno.ENAMETOOLONG
+    assert measure_disk([tmp_path]) is None
+    refusal[0] = errno.ENOENT
+    assert measure_disk([tmp_path]) is not None
+
+
+@needs_proc
+def test_deleted_files_count_while_they_are_open_or_mapped(tmp_path: Path) -> None:
+    # A /proc that has this process alone.
+    processes, folder = tmp_path / "proc", tmp_path
+    processes.mkdir()
+    (processes / str(os.getpid())).symlink_to("/proc/self")
+    before = measure_open(processes, [folder], 10_000)
+    assert before is not None
+    with (folder / "named").open("wb") as named, (folder / "deleted").open("w+b", buffering=0) as deleted:
+        named.write(b"x" * 200_000)
+        deleted.write(b"x" * 200_000)
+        (folder / "deleted").unlink()
+        opened = measure_open(processes, [folder], 10_000)
+        assert opened is not None
+        assert opened.descriptors == before.descriptors + 2
+        assert 200_000 <= opened.deleted - before.deleted < 300_000
+        held = mmap.mmap(deleted.fileno(), 0)
+        twice = os.dup(deleted.fileno())
+        assert measure_open(processes, [folder], 10_000) == opened._replace(descriptors=opened.descriptors + 2)
+        os.close(twice)
+    # The map has the file, whose descriptor is closed; Python keeps one of its own.
+    found = measure_open(processes, [folder], 10_000)
+    assert found is not None
+    assert 200_000 <= found.deleted - before.deleted < 300_000
+    held.close()
+    assert measure_open(processes, [folder], 10_000) == before
+    assert measure_open(processes, [folder], 2) == (3, 0)
+
+
+@needs_proc
+def test_what_a_process_has_mapped_is_counted_up_to_a_length(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / str(os.getpid())).symlink_to("/proc/self")
+    monkeypatch.setattr(bounds, "MAX_MAPPED", 100)
+    assert measure_open(tmp_path, [tmp_path], 10_000) is None
+
+
+@needs_proc
+def test_sockets_count_as_what_they_may_hold(tmp_path: Path) -> None:
+    for name, text in {
+        "sockstat": "sockets: used 3\nTCP: inuse 1 orphan 0 tw 0 alloc 1 mem 1\n",
+        "tcp": "head\n  0: 0100007F:1F90 00000000:0000 01 00000100:00000010 00:00000000 00000000 0 0 1\n",
+        "tcp6": "head\n  0: 0:1F90 0:0000 01 00000000:00000001 00:00000000 00000000 0 0 1\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+    usual = int(Path("/proc/sys/net/core/wmem_default").read_text())
+    assert measure_sockets(tmp_path, 10**9) == 3 * usual + 0x100 + 0x10 + 1
+    assert measure_sockets(tmp_path, 1) == 3 * usual
+    (tmp_path / "tcp6").unlink()
+    assert measure_sockets(tmp_path, 10**9) == 3 * usual + 0x100 + 0x10
 
 
 def test_an_error_of_no_network_is_known_behind_others() -> None:

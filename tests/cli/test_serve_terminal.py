@@ -35,6 +35,10 @@ CODE = """
             return new
 
         @tool
+        async def order(self) -> int:
+            return 1
+
+        @tool
         async def fail(self) -> int:
             return {}["secret key"]
 """
@@ -86,7 +90,7 @@ def call(url: str, name: str, **arguments: object) -> httpx2.Response:
 @pytest.fixture
 def shop(package: Package, write: Callable[..., Path], tmp_path: Path) -> Path:
     package("toolplug-shop", {"shop": "shop_mod:Shop"}, shop_mod=CODE)
-    write("providers:\n  shop: {enabled: true}")
+    write("providers:\n  shop: {enabled: true, tools: {order: deny}}")
     return tmp_path
 
 
@@ -102,18 +106,24 @@ def test_a_terminal_shows_where_everything_is_and_one_line_a_call(shop: Path) ->
         call(url, "nothing")
         seen.wait_for(r"tool\.call 'nothing' \x1b\[33munknown_tool\x1b\[0m, by 'anonymous' of 'default'\r\n")
         call(url, "price", item="hunter2")
-        seen.wait_for(r"price: invalid arguments at '/item'\r\n")
+        seen.wait_for(r"price: invalid arguments at '/item', by 'anonymous' of 'default'\r\n")
         seen.wait_for(r"price \(shop\) \x1b\[33minvalid_arguments\x1b\[0m \d+ ms")
         call(url, "rename", old="hunter2", nw="hunter3")
-        seen.wait_for(r"""rename: invalid arguments at '/' \("new" is required\), '/'\r\n""")
+        seen.wait_for(
+            r"""rename: invalid arguments at '/' \("new" is required\), '/' \(it has no such argument\), by"""
+        )
+        call(url, "order")
+        denied = r"'order' \x1b\[33mdenied\x1b\[0m \(policy: its policy is deny\)"
+        seen.wait_for(rf"{denied}, by 'anonymous' of 'default'\r\n")
         shown = seen.shown
     assert "hunter" not in shown
     assert '{"' not in shown
+    assert "order (shop)" not in shown, "a refusal has one line"
     for place in ("/mcp", "/metrics", "/v1/openapi.json", "/v1/tools"):
         assert f"{url}{place}\r\n" in shown
-    assert re.search(rf"providers{PLAIN} +shop: 3 tools\r\n", shown)
+    assert re.search(rf"providers{PLAIN} +shop: 4 tools\r\n", shown)
     assert "installed-not-enabled" not in shown
-    assert "shop_mod.py:15 in Shop.fail" in shown
+    assert "shop_mod.py:19 in Shop.fail" in shown
     assert "Traceback" not in shown
     assert not (shop / ".toolplug" / "crashes").exists()
 
@@ -152,7 +162,7 @@ def test_the_console_is_named_where_it_is_enabled(shop: Path, write: Callable[..
         without = seen.shown
     with terminal(shop) as (seen, url):
         seen.wait_for(rf"console{PLAIN} +{url}/console#decide=[\w-]+\r\n")
-        seen.wait_for(rf"providers{PLAIN} +shop: 3 tools\r\n")
+        seen.wait_for(rf"providers{PLAIN} +shop: 4 tools\r\n")
     write("providers:\n  shop: {enabled: true}\n  console: {enabled: true, public_routes: true}")
     with terminal(shop) as (seen, url):
         seen.wait_for(rf"console{PLAIN} +{url}/console#decide=[\w-]+\r\n")

@@ -146,3 +146,36 @@ def test_a_tool_of_a_file_is_called_without_a_configuration(run: Run, tmp_path: 
         2,
         True,
     )
+
+
+@pytest.mark.requirement("I33-8-file")
+def test_a_file_that_a_command_does_not_take_is_said_to_be_named_by_an_option(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "notes.py").write_text("", "utf-8")
+    for line in (("check", "notes.py"), ("explain", "notes.py", "double"), ("tools", "--json", "notes.py")):
+        refused = run(*line)
+        assert (refused.code, "a configuration is named by -c notes.py; see" in refused.err + refused.out) == (2, True)
+    assert "named by -c" not in run("check", "-c", "notes.py", "twice").err
+
+
+@pytest.mark.requirement("I33-8-file")
+def test_a_file_that_is_served_alone_decides_as_a_whole_and_by_none_of_its_lines(run: Run, tmp_path: Path) -> None:
+    code = (
+        "import os\nfrom toolplug import tool\n\n@tool\ndef double(x: int) -> int:\n    'Double.'\n    return 2 * x\n"
+    )
+    (tmp_path / "notes.py").write_text(code, "utf-8")
+    gates = run("explain", "-c", "notes.py", "double", "--json").json["gates"]
+    assert {gate["gate"]: gate["origin"] for gate in gates}["switch"] == "notes.py"
+
+
+def test_a_valid_file_counts_only_what_there_is_and_says_so_in_green(terminal: Terminal, write: Write) -> None:
+    write("providers: {hello: {enabled: true}}")
+    assert terminal("check") == "providers.yaml is \x1b[32mvalid\x1b[0m: 1 provider enabled\n"
+
+
+def test_the_console_that_has_no_entry_is_said_to_be_served_all_the_same(run: Run, write: Write) -> None:
+    write("providers: {hello: {enabled: true}}")
+    listed = run("providers").out
+    assert "\nconsole: " in listed
+    assert "`toolplug serve` has it without an entry" in listed
+    write("providers: {console: {enabled: true}}")
+    assert "without an entry" not in run("providers").out

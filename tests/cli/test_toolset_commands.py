@@ -130,7 +130,7 @@ def test_check_warns_where_description_and_notes_pass_a_thousand_and_twenty_four
     frame = len(f"{described}\n\n### Additional Tool Notes\n\n• **whom**: ")
     run("toolsets", "build", "greeting", "hello")
     run("notes", "add", "greeting", "hello", "whom=" + "x" * (1024 - frame))
-    right = "providers.yaml is valid: 2 providers enabled, 0 disabled\n"
+    right = "providers.yaml is valid: 2 providers enabled\n"
     assert run("check") == (0, right, "")
     run("notes", "add", "greeting", "hello", "whom=" + "x" * (1025 - frame), "--replace")
     done = run("check")

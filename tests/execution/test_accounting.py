@@ -8,10 +8,11 @@ import logging
 import pytest
 from tests.execution.harness import Harness
 
-from toolplug.catalog.call import CallContext, Principal, ToolCall
+from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.gates import PolicyGate
 from toolplug.execution.accounting import CallAccounting, level_of
 from toolplug.execution.live import LiveCatalog
+from toolplug.execution.results import refusal_reason
 from toolplug.execution.run import UnknownCalls
 
 pytestmark = pytest.mark.anyio
@@ -65,8 +66,23 @@ async def test_every_refusal_is_one_audit_line_and_one_count(
         ("tool.call", "unknown_tool", "\ud800other"),
     ]
     assert {(line["principal"], line["tenant"], line["request_id"]) for line in lines} == {("alice", "t1", "r1")}
-    assert all(
-        list(line) == ["ts", "event", "outcome", "principal", "tenant", "target", "request_id"] for line in lines
-    )
+    members = ["ts", "event", "outcome", "principal", "tenant", "target", "request_id"]
+    assert [list(line) for line in lines] == [[*members, "reason"], [*members, "reason"], members]
+    assert [line.get("reason") for line in lines[::2]] == ["policy: its policy is deny", None]
+    assert lines[1]["reason"].startswith("its breaker is open: ")
     assert "hunter2" not in caplog.text
     assert harness.counted() == {"denied": 1, "success": 1, "limited": 1, "unknown_tool": 1}
+
+
+@pytest.mark.parametrize(
+    ("status", "output", "reason"),
+    [
+        ("denied", "tool \"a\" is not allowed: approval: ask first; then repeat it with 't1'", "approval: ask first"),
+        ("limited", 'tool "a" is limited: 5 a minute, retry in 3 s', "5 a minute, retry in 3 s"),
+        ("denied", f"of another host: {'x' * 10**6}", f"{'x' * 283}"),
+        ("denied", "no", ""),
+        ("tool_error", "a secret: of the tool", ""),
+    ],
+)
+def test_the_log_has_why_a_call_was_refused_and_no_text_of_a_tool(status: str, output: str, reason: str) -> None:
+    assert refusal_reason(ToolResult("c1", "a", output, ToolStatus(status))) == reason

@@ -14,11 +14,11 @@ from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Limiter, Plan, Refusal, Tool
 from toolplug.errors import ApiError, ToolUnavailable
 from toolplug.execution.accounting import CallAccounting
-from toolplug.execution.host_approvals import LIFE_S
 from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.run import UnknownCalls
 from toolplug.execution.task_runner import TaskRunner
+from toolplug.part_protocols.approvals import LIFE_S
 from toolplug.parts.approvals.running import Approvals
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import Record

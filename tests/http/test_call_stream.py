@@ -14,7 +14,7 @@ from tests.http.conversation import Conversation
 
 from toolplug import Host, open_host
 from toolplug.http import create_app
-from toolplug.http.event_stream import ClientWatch
+from toolplug.http.requests import ClientWatch
 from toolplug.http.tools import progress_frame
 
 pytestmark = pytest.mark.anyio

@@ -36,7 +36,7 @@ REASONS = {
         "host/callable_tools.py:_find_callers",
         "host/explain.py:Explainer._gates",
         "host/tool_infos.py:ToolInfos.page",
-        "host/toolsets/agent_lists.py:AgentLists._save",
+        "cli/agents.py:AgentLists._save",
         "host/toolsets/service.py:ToolsetService.allow",
         "host/toolsets/service.py:ToolsetService.bind",
         "http/auth/authentication.py:_holder",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from toolplug import CallContext, Principal, ToolCall, ToolResult, ToolStatus
-from toolplug_console.feed import MAX_NOTED, MAX_SHOWN, MAX_VIEWERS, CallFeed, ViewerPlaces
+from toolplug_console.feed import MAX_NOTED, MAX_SENT, MAX_SHOWN, MAX_VIEWERS, CallFeed, ViewerPlaces
 
 from .conftest import open_stream
 
@@ -222,6 +222,25 @@ async def test_a_batch_shows_failures_first_and_counts_what_it_leaves_out() -> N
     assert b"early failure" in batch
     assert b"foreign" not in batch
     assert batch.endswith(b'"skipped":6}\n\n')
+
+
+async def test_many_visitors_are_sent_fewer_calls_each_and_learn_how_many_there_were() -> None:
+    feed = CallFeed(lambda on: None, 0, frozenset())
+    with ExitStack() as life:
+        viewers = [life.enter_context(feed.viewer(Principal(f"s{number}", "t1"))) for number in range(50)]
+        for viewer in viewers:
+            await viewer.batches(1)
+        answered(feed, "early failure", ToolStatus.PANIC)
+        for number in range(MAX_SHOWN):
+            answered(feed, f"n{number}", ToolStatus.SUCCESS)
+        feed.take_shared()  # what was noted is passed on before
+        batches = [await viewer.batches(1) for viewer in viewers]
+    feed.close()
+    assert len({batch for [batch] in batches}) == 1
+    [[batch], *_] = batches
+    assert batch.count(b'"tool":"') == MAX_SENT // 50
+    assert b"early failure" in batch
+    assert batch.endswith(b'"skipped":%d}\n\n' % (MAX_SHOWN + 1 - MAX_SENT // 50))
 
 
 async def test_a_slow_visitor_learns_how_many_calls_it_missed() -> None:

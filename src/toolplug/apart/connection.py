@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextvars import Context, copy_context
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from toolplug.apart import values
@@ -32,6 +33,8 @@ from toolplug.catalog.exact_json import dump_json
 from toolplug.errors import InvalidJson, StoreMisused, ToolError, ToolUnavailable
 from toolplug.execution.idempotency import OUTCOME_UNKNOWN
 from toolplug.providers.site import ProviderContext
+from toolplug.runtime.running_call import RunningCall
+from toolplug.runtime.timers import Timers
 
 
 class ProcessEnd(Protocol):
@@ -53,16 +56,23 @@ class ProcessEnd(Protocol):
 
 
 class _CallInProcess:
-    """A call that the process was sent; `ended` once it has sent the result."""
+    """A call that the process was sent, until it sends the result; `asked` once it was asked to end the call."""
 
-    __slots__ = ("context", "ended", "surroundings", "waiter")
+    __slots__ = ("asked", "context", "late", "running", "surroundings")
 
-    def __init__(self, waiter: asyncio.Future[Any], context: CallContext) -> None:
-        self.waiter = waiter
+    def __init__(self, running: RunningCall, context: CallContext) -> None:
+        self.running = running
         self.context = context
         # What the host does for the call counts for its caller, as the store's bytes do: context variables say who.
         self.surroundings: Context = copy_context()
-        self.ended = False
+        self.asked = False
+        self.late: asyncio.TimerHandle | None = None
+
+    def finish(self, value: object, error: Exception | None) -> None:
+        """End the call."""
+        if self.late is not None:
+            self.late.cancel()
+        self.running.finish(value, error)
 
 
 class _Caller(NamedTuple):
@@ -95,6 +105,7 @@ class HostConnection(Peer):
         self._calls: dict[int, _CallInProcess] = {}
         self._requests: dict[int, Any] = {}
         self._asking: dict[int, _Caller] = {}
+        self._timers = Timers(self.loop)
 
     @property
     def load(self) -> int:
@@ -107,38 +118,30 @@ class HostConnection(Peer):
         calls, self._calls = self._calls, {}
         last_begun = self._process.last_begun
         for number, each in calls.items():
-            if not each.waiter.done():
-                each.waiter.set_exception(_lost_call(number <= last_begun, reason))
+            each.finish(None, _lost_call(number <= last_begun, reason))
+        self._timers.close()
         for request in [*self._requests.values()]:
             request.put({"end": {"lost": f"the process of the provider {reason}"}})
         # A process that goes on without its socket would answer nobody.
         self._process.kill()
         self._ended(self, reason)
 
-    async def call(self, of: str, name: str, call: ToolCall, context: CallContext) -> object:
-        """Run a call in the process, and return what its tool returned.
+    def call(self, of: str, name: str, call: ToolCall, context: CallContext) -> RunningCall:
+        """Begin a call in the process, which ends with what its tool returned.
 
-        A caller that no longer waits has the call ended there; one that does not end within a second after its
-        deadline ends the process. Raises `ToolUnavailable`, and `ToolError` with the code `outcome_unknown`.
+        One that is to stop is ended there; one that does not end within a second after its deadline ends the process.
+        Its error may be `ToolUnavailable`, or a `ToolError` with the code `outcome_unknown`. Raises `ToolUnavailable`.
         """
         if self.unread > MAX_UNREAD:
             raise ToolUnavailable("its process does not read", code="process_busy", retry_after_s=1.0)
         number = next(self.numbers)
-        waiter: asyncio.Future[Any] = self.loop.create_future()
-        running = self._calls[number] = _CallInProcess(waiter, context)
         head = values.encode_context(context, self.loop.time())
         head["id"], head["of"], head["name"], head["call"] = number, of, name, call.id
-        try:
-            self.send(CALL, head, dump_json(call.arguments))
-            return await waiter
-        except asyncio.CancelledError:
-            # The future is cancelled with its caller; another one waits for the end in the process.
-            running.waiter = self.loop.create_future()
-            if self.lost is None and not running.ended:
-                await self._end_call(number, running)
-            raise
-        finally:
-            self._calls.pop(number, None)
+        self.send(CALL, head, dump_json(call.arguments))
+        # No task waits for it: what the process sends ends the call.
+        running = RunningCall(self.loop, partial(self._end_call, number), self._timers)
+        self._calls[number] = _CallInProcess(running, context)
+        return running
 
     async def ask_as(self, asked: str, head: Head, principal: Principal) -> Head:
         """Ask the process something; what it asks meanwhile, it asks as this caller."""
@@ -162,22 +165,21 @@ class HostConnection(Peer):
     def on_frame(self, frame: Frame) -> None:
         """Handle what the process sends of its calls and requests; a number that is not known is of one that ended."""
         kind, head, body = frame
+        if kind == RESULT:
+            running = self._calls.pop(head["id"], None)
+            if running is None:
+                return
+            try:
+                value = values.decode_result(head, body)
+            except (InvalidJson, ValueError, TypeError) as error:
+                running.finish(None, values.ProcessCrash(f"a result that is not valid: {error}"))
+            else:
+                running.finish(value, None)
+            return
         if kind == NOTE:
             self._on_note(head)
             return
-        number = head["id"]
-        if kind == RESULT:
-            running = self._calls.get(number)
-            if running is None:
-                return
-            running.ended = True
-            if not running.waiter.done():
-                try:
-                    running.waiter.set_result(values.decode_result(head, body))
-                except (InvalidJson, ValueError, TypeError) as error:
-                    running.waiter.set_exception(values.ProcessCrash(f"a result that is not valid: {error}"))
-            return
-        request = self._requests.get(number)
+        request = self._requests.get(head["id"])
         if request is None:
             return
         if kind == RESPONSE:
@@ -254,16 +256,17 @@ class HostConnection(Peer):
             case other:
                 raise FrameRefused(f"a note {str(other)[:40]!r}")
 
-    async def _end_call(self, number: int, running: _CallInProcess) -> None:
-        """Ask the process to end a call, and wait for it; end the process if the call misses its deadline."""
+    def _end_call(self, number: int) -> None:
+        """Ask the process once to end a call, and end the process if the call misses its deadline."""
+        running = self._calls.get(number)
+        if running is None or running.asked:
+            return
+        running.asked = True
         self.send(CANCEL, {"id": number})
         deadline = running.context.deadline
-        within_s = None if deadline is None else max(deadline - self.loop.time(), 0.0) + LATE_S
-        await asyncio.wait({running.waiter}, timeout=within_s)
-        if not running.waiter.done():
-            self.fail("was ended: a call had missed its deadline")
-        if running.waiter.done() and not running.waiter.cancelled():
-            running.waiter.exception()  # looked at: nobody waits for it any more
+        if deadline is not None:
+            late_at = max(deadline, self.loop.time()) + LATE_S
+            running.late = self.loop.call_at(late_at, self.fail, "was ended: a call had missed its deadline")
 
 
 def _lost_call(begun: bool, reason: str) -> Exception:

@@ -17,7 +17,7 @@ import itertools
 import struct
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
 from typing import Any, NamedTuple, cast
 
@@ -30,6 +30,7 @@ CALL, RESULT, CANCEL = b"c", b"r", b"x"
 """Of a call: its beginning, its result, and the wish that it ends."""
 ASK, ANSWER, NOTE = b"q", b"a", b"n"
 """A request, its answer, and what has none."""
+_OF_REQUESTS = frozenset((ASK, ANSWER, CANCEL))
 REQUEST, RESPONSE, PIECE_OF, GRANT = b"h", b"s", b"p", b"g"
 """Of a route: the request, the head of its response, a piece of either body, and more credit for one."""
 
@@ -42,7 +43,9 @@ BEGUN = struct.Struct("=Q")
 """In the memory of both: the number of the last call that the process has begun."""
 _PREFIX = struct.Struct(">IcI")
 _LENGTH = struct.Struct(">I")
-_AFTER_LENGTH = _PREFIX.size - _LENGTH.size
+_BEGIN, _LENGTH_SIZE = _PREFIX.size, _LENGTH.size
+_AFTER_LENGTH = _BEGIN - _LENGTH_SIZE
+_pack, _unpack = _PREFIX.pack, _PREFIX.unpack_from
 
 
 class FrameRefused(ToolplugError):
@@ -57,10 +60,13 @@ class Frame(NamedTuple):
     body: bytes
 
 
+_quick_frame: Callable[[type[Frame], tuple[object, ...]], Frame] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+
 def encode_frame(kind: bytes, head: Mapping[str, object], body: bytes = b"") -> bytes:
     """Return the bytes of a message. Raises `TypeError` or `ValueError` for a head that is not JSON."""
     text = dump_json(head)
-    return _PREFIX.pack(_AFTER_LENGTH + len(text) + len(body), kind, len(text)) + text + body
+    return b"".join((_pack(_AFTER_LENGTH + len(text) + len(body), kind, len(text)), text, body))
 
 
 class FrameReader:
@@ -90,23 +96,37 @@ class FrameReader:
         """What was received after the last message that was yielded."""
         return bytes(self._received[self._start :])
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether all that was received has been taken."""
+        return self._start == len(self._received)
+
+    def take(self) -> Frame | None:
+        """Return the next message, None if it is not whole yet.
+
+        Raises `FrameRefused`; of a message that is too long nothing is read.
+        """
+        received, start = self._received, self._start
+        there = len(received) - start
+        if there < _BEGIN:
+            return None
+        length, kind, head_length = _unpack(received, start)
+        if length > self.max_bytes:
+            raise FrameRefused(f"a message of {length} bytes, and {self.max_bytes} are allowed")
+        if head_length > length - _AFTER_LENGTH:
+            raise FrameRefused("a message whose head is longer than itself")
+        if there < _LENGTH_SIZE + length:
+            return None
+        begin, end = start + _BEGIN, start + _LENGTH_SIZE + length
+        # Before it is handled: whoever stops here goes on with the next one.
+        self._start = end
+        head = bytes(received[begin : begin + head_length])
+        body = bytes(received[begin + head_length : end])
+        return _quick_frame(Frame, (kind, _read_head(head), body))
+
     def __iter__(self) -> Iterator[Frame]:
-        """Yield the messages that are whole. Raises `FrameRefused`; of a message that is too long nothing is read."""
-        received = self._received
-        while len(received) - self._start >= _PREFIX.size:
-            length, kind, head_length = _PREFIX.unpack_from(received, self._start)
-            if length > self.max_bytes:
-                raise FrameRefused(f"a message of {length} bytes, and {self.max_bytes} are allowed")
-            if head_length > length - _AFTER_LENGTH:
-                raise FrameRefused("a message whose head is longer than itself")
-            begin, end = self._start + _PREFIX.size, self._start + _LENGTH.size + length
-            if len(received) < end:
-                return
-            head = bytes(received[begin : begin + head_length])
-            body = bytes(received[begin + head_length : end])
-            # Before it is handled: whoever stops here goes on with the next one.
-            self._start = end
-            yield Frame(kind, _read_head(head), body)
+        """Yield the messages that are whole, like `take`."""
+        return iter(self.take, None)
 
 
 def _read_head(text: bytes) -> Head:
@@ -254,13 +274,16 @@ class Peer(asyncio.Protocol, ABC):
     def _read(self) -> None:
         """Handle what was received, for a short time; a process that floods the socket waits for its next turn."""
         self._reading = False
-        until = perf_counter() + TURN_S
+        reader, until = self.reader, 0.0
         try:
-            for frame in self.reader:
+            while (frame := reader.take()) is not None:
                 self._handle(frame)
-                if self.lost is not None:
+                # The usual end: one message was received, and no clock was read.
+                if reader.is_empty or self.lost is not None:
                     return
-                if perf_counter() > until:
+                now = perf_counter()
+                until = until or now + TURN_S
+                if now > until:
                     self._reading = True
                     self.transport.pause_reading()
                     self.loop.call_soon(self._read_on)
@@ -277,7 +300,9 @@ class Peer(asyncio.Protocol, ABC):
 
     def _handle(self, frame: Frame) -> None:
         kind, head, body = frame
-        if kind == ANSWER:
+        if kind not in _OF_REQUESTS or (kind == CANCEL and "ask" not in head):
+            self.on_frame(frame)
+        elif kind == ANSWER:
             waiter = self._pending.get(head["id"])
             if waiter is not None and not waiter.done():
                 waiter.set_result((head, body))
@@ -291,13 +316,11 @@ class Peer(asyncio.Protocol, ABC):
             self._answering.add(task)
             task.set_name(f"toolplug-apart-answer-{number}")
             task.add_done_callback(self._answering.discard)
-        elif kind == CANCEL and "ask" in head:
+        else:
             named = f"toolplug-apart-answer-{head['ask']}"
             for task in self._answering:
                 if task.get_name() == named:
                     task.cancel()
-        else:
-            self.on_frame(frame)
 
     async def _give_answer(self, number: int, head: Head, body: bytes) -> None:
         try:

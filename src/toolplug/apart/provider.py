@@ -28,11 +28,13 @@ from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.exact_json import load_json
 from toolplug.catalog.plan import NeedsApproval, WouldRefuse
 from toolplug.errors import InvalidArguments, InvalidDefinition, ProviderError, ToolError, ToolUnavailable
+from toolplug.execution.task_runner import OutsideRunner
 from toolplug.providers.entry import ProviderRecord, ProviderState
 from toolplug.providers.offering.definitions import Completion, Prompt, PromptArgument, Resource
 from toolplug.providers.plugins.implementations import HOOKS, PROJECT
-from toolplug.providers.provider import FunctionProvider
+from toolplug.providers.provider import FunctionProvider, set_target
 from toolplug.runtime.backoff import pause_after
+from toolplug.runtime.running_call import RunningCall
 
 _LOG = logging.getLogger("toolplug.providers")
 _ROUTES = "toolplug.apart.route_requests"
@@ -92,6 +94,7 @@ class ApartProvider(FunctionProvider):
             fix = "correct run.files of its entry"
             raise ProviderError(f"{self._target.owner}: {error}", state=ProviderState.START_FAILED, fix=fix) from None
         self._offer(await self._launch())
+        set_target(self, self.begin_call, OutsideRunner())
         self._watch_closing(site)
 
     def _offer(self, started: Head) -> None:
@@ -111,9 +114,13 @@ class ApartProvider(FunctionProvider):
         """Return the tools that the process has listed."""
         return [values.own_definition(each) for each in self._started["tools"]]
 
+    def begin_call(self, call: ToolCall, context: CallContext) -> RunningCall:
+        """Begin a call in the process. Raises `ToolUnavailable` while it does not run."""
+        return self.connection.call("tool", call.name, call, context)
+
     async def execute(self, call: ToolCall, context: CallContext) -> object:
         """Run a call in the process. Raises `ToolUnavailable` while it does not run."""
-        return await self.connection.call("tool", call.name, call, context)
+        return await self.begin_call(call, context)
 
     def routes(self) -> Sequence[Any]:
         """Return the routes that the process has listed."""

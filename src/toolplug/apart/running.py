@@ -22,13 +22,14 @@ from toolplug.apart.limits import CLOSE_PROCESS_S, PUSH_IDLE_S, PUSH_S
 from toolplug.apart.metrics import encode_families
 from toolplug.apart.own_site import current_work, host_site, host_tools, refuse
 from toolplug.apart.values import Head
-from toolplug.catalog.call import CallContext, ToolCall, ToolResult, UserAnswer, enter_frame
+from toolplug.catalog.call import CallContext, ToolCall, ToolResult, UserAnswer, enter_frame, quick_call
 from toolplug.catalog.exact_json import load_json
 from toolplug.catalog.plan import NeedsApproval, Plan, Refusal, WouldRefuse
 from toolplug.execution.limits.resolved_limits import DEFAULT_BLOCKING, Limits
 from toolplug.execution.plans import CallServices
 from toolplug.execution.results import ASCII_SAFE, cut, error_result, limited_result, success_result
 from toolplug.execution.started_call import StartedCall, begin
+from toolplug.execution.task_runner import ThreadRunner
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderRecord, ProviderState
 from toolplug.providers.generation import Generation, open_generation
 from toolplug.providers.plugins.implementations import HOOKS, asking
@@ -104,6 +105,8 @@ class RunningProvider(Peer):
         self._generation: Generation | None = None
         self._services = CallServices()
         self._plans: dict[tuple[str, str], Plan] = {}
+        self._threads: ThreadRunner | None = None
+        self._collects = False
         self._running: dict[int, StartedCall] = {}
         self._blocking = 0
         self._requests: dict[int, Any] = {}
@@ -178,7 +181,9 @@ class RunningProvider(Peer):
             ("resource", offering.templates),
         ):
             self._plans.update({(kind, key): each.plan for key, each in entries.items()})
-        if generation.collectors:
+        self._threads = generation.threads
+        self._collects = bool(generation.collectors)
+        if self._collects:
             self._tasks.add(self.loop.create_task(self._push_families()))
         hooks = [
             [each.hook, bool(each.options["tryfirst"]), bool(each.options["trylast"])]
@@ -217,7 +222,8 @@ class RunningProvider(Peer):
         """Take the first step of a call, and send its result if it ended there."""
         number = head["id"]
         plan = self._plans.get((head["of"], head["name"]))
-        context = values.decode_context(head, self.loop.time())
+        now = self.loop.time()
+        context = values.decode_context(head, now)
         call = ToolCall(head["call"], head.get("uri", head["name"]), cast("Any", load_json(body)))
         if plan is None:
             error = ToolResult(output=f"{head['name']!r} is not offered")
@@ -225,7 +231,7 @@ class RunningProvider(Peer):
             return
         if plan.wants_context:
             context = self._with_host(number, context, has_user="nobody" not in head)
-        blocking = plan.runner is self._opened.threads
+        blocking = plan.runner is self._threads
         if blocking and self._blocking >= DEFAULT_BLOCKING:
             refusal = Refusal(f"{DEFAULT_BLOCKING} calls of its synchronous tools run", 0.1)
             self._finish(number, False, limited_result(call, refusal))
@@ -234,8 +240,11 @@ class RunningProvider(Peer):
         BEGUN.pack_into(self._page, 0, number)
         token = current_work.set((number, context.principal.tenant))
         try:
-            inner = call if plan.convert is None else call._replace(arguments=plan.convert(call.arguments))  # pyright: ignore[reportArgumentType]
-            outcome = begin(plan, call, inner, context, perf_counter(), _left(context, self.loop.time()))
+            inner = call
+            if plan.convert is not None:
+                inner = quick_call(ToolCall, (call.id, call.name, plan.convert(cast("Any", call.arguments))))
+            left_s = _NO_LIMIT_S if context.deadline is None else max(context.deadline - now, 0.0)
+            outcome = begin(plan, call, inner, context, perf_counter(), left_s)
         except BaseException as error:  # noqa: BLE001  a converter is the provider's own code
             outcome = error_result(call, error, plan, context)
         finally:
@@ -273,8 +282,10 @@ class RunningProvider(Peer):
         if result.parts or result.metadata or (result.structured is not None and not as_value):
             result = values.fit_result(result, self._max_frame - 4096)
         head, body = values.encode_result(result, as_value=as_value)
-        self.send(RESULT, {**head, "id": number}, body)
-        self._push_soon()
+        head["id"] = number
+        self.send(RESULT, head, body)
+        if self._collects and self._push_timer is None:
+            self._push_timer = self.loop.call_later(PUSH_S, self._push_now)
 
     def _with_host(self, number: int, context: CallContext, *, has_user: bool) -> CallContext:
         """Return the context with its ways back to the caller."""
@@ -358,10 +369,6 @@ class RunningProvider(Peer):
             return []
         return await in_own_thread(lambda: encode_families(each for one in collectors for each in one.collect()))
 
-    def _push_soon(self) -> None:
-        if self._push_timer is None and self._opened.collectors:
-            self._push_timer = self.loop.call_later(PUSH_S, self._push_now)
-
     def _push_now(self) -> None:
         self._push_timer = None
         task = self.loop.create_task(self._push())
@@ -387,10 +394,6 @@ def lacks_network(error: BaseException | None) -> bool:
             return True
         error = None if error is None else error.__cause__ or error.__context__
     return False
-
-
-def _left(context: CallContext, now: float) -> float:
-    return _NO_LIMIT_S if context.deadline is None else max(context.deadline - now, 0.0)
 
 
 def _is_own_text(result: ToolResult) -> bool:

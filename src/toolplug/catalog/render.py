@@ -12,8 +12,8 @@ import orjson
 from toolplug.catalog.definition import NO_HINTS, SEARCH_SOURCE, SEARCH_TOOLS, Note, ToolDefinition, ToolHints
 from toolplug.catalog.exact_json import dump_json, load_own_json
 from toolplug.catalog.schema import Schema
+from toolplug.catalog.schema_walk import walk_schemas
 from toolplug.catalog.text import NOTES_HEADING, in_one_line
-from toolplug.catalog.validation.schema_repair import walk_schemas
 
 Dialect = Literal["chat", "responses", "anthropic", "gemini", "mcp"]
 

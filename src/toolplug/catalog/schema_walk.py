@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import cast
+from typing import NamedTuple, cast
 
 Node = Mapping[str, object]
 Path = tuple[str, ...]
+SchemaObject = dict[str, object]
+"""A schema that is an object."""
 
 SCHEMAS_BY_NAME = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 SCHEMA_LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
@@ -50,6 +52,26 @@ def subschemas(schema: Node) -> Iterator[tuple[str, Path, object]]:
                     yield keyword, (keyword, str(index)), inner
         elif keyword in SCHEMAS or keyword == "items":
             yield keyword, (keyword,), value
+
+
+class SchemaPlace(NamedTuple):
+    """A schema inside a document, and its path."""
+
+    schema: SchemaObject
+    at: Path
+
+
+def walk_schemas(document: SchemaObject, at: Path) -> Iterator[SchemaPlace]:
+    """Yield every schema of the document, itself first."""
+    waiting = [SchemaPlace(document, at)]
+    while waiting:
+        place = waiting.pop()
+        yield place
+        waiting.extend(
+            SchemaPlace(cast("SchemaObject", inner), (*place.at, *path))
+            for _, path, inner in subschemas(place.schema)
+            if isinstance(inner, dict)
+        )
 
 
 def references(schema: Node) -> Iterator[object]:

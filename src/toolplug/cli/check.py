@@ -11,7 +11,7 @@ import typer
 from toolplug.catalog.text import pluralize
 from toolplug.cli.event_loop import async_command, enter_host
 from toolplug.cli.options import ConfigOption, JsonOption, LockedOption, config_file, operator
-from toolplug.cli.output import echo, print_json, print_problems, problem_fields
+from toolplug.cli.output import echo, paint, print_json, print_problems, problem_fields
 from toolplug.cli.progress import progress
 from toolplug.config.yaml_tree import MAX_PROBLEMS
 from toolplug.errors import ConfigError, Problem
@@ -110,13 +110,13 @@ def _print_valid(
         return
     on = sum(item.build is not None for item in entries.wanted.values())
     off = sum(item.record is not None and item.record.state == "disabled" for item in entries.wanted.values())
-    failed = len(entries.wanted) - on - off
-    shown = f", {failed} failed" if failed else ""
-    echo(f"{file} is valid: {pluralize(on, 'provider')} enabled, {off} disabled{shown}")
+    others = ((off, "disabled"), (len(entries.wanted) - on - off, "failed"))
+    counted = [f"{pluralize(on, 'provider')} enabled", *(f"{n} {what}" for n, what in others if n)]
+    echo(f"{file} is {paint('valid', 'green')}: {', '.join(counted)}")
     for what in unchecked:
         echo(f"not checked: {what}")
     for warning in warnings:
-        echo(f"warning: {warning}", err=True)
+        echo(f"{paint('warning', 'yellow')}: {warning}", err=True)
 
 
 async def _long_notes(configuration: Configuration) -> Sequence[Problem]:

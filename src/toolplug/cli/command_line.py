@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from importlib import import_module
 from importlib.metadata import distributions, version
+from itertools import pairwise
 from typing import Annotated
 
 import typer
@@ -46,6 +47,8 @@ LISTING = frozenset(("sessions", "toolsets", "agents", "notes", "approvals", "gr
 HELP = ("-h", "--help")
 VERSION = "--version"
 WRONG_COMMAND_LINE = 2
+_FILES = (".py", ".yaml", ".yml")
+_CONFIG = ("-c", "--config")
 
 _COMPLETION = "_TOOLPLUG_COMPLETE"
 
@@ -60,7 +63,7 @@ def run(arguments: Sequence[str]) -> int:
             # Without `standalone_mode` Typer raises its errors instead of printing them and ending the process.
             code: object = _imported_command(given)(given, prog_name="toolplug", standalone_mode=False)
     except typer.TyperException as error:
-        return _wrong_command_line(error, as_json)
+        return _wrong_command_line(error, given, as_json)
     # Ctrl-C, or the end of the input at a question.
     except typer.Abort:
         return 1
@@ -196,11 +199,19 @@ def _root(print_version: _Version = False) -> None:
     """Make the application a group of commands, even with one command."""
 
 
-def _wrong_command_line(error: typer.TyperException, as_json: bool) -> int:
+def _file_without_option(given: Sequence[str]) -> str:
+    """Return the file that somebody gives as `serve` takes it, to a command that has `-c` for it; empty for none."""
+    words = pairwise(given)
+    return next((word for before, word in words if word.endswith(_FILES) and before not in _CONFIG), "")
+
+
+def _wrong_command_line(error: typer.TyperException, given: Sequence[str], as_json: bool) -> int:
     context = getattr(error, "ctx", None)
     message = error.format_message()
     if message:
         command = context.command_path if context is not None else "toolplug"
-        problem = Problem(code="wrong_command_line", message=message, hint=f"see {command} --help")
+        file = _file_without_option(given)
+        named = f"a configuration is named by -c {file}; " if file else ""
+        problem = Problem(code="wrong_command_line", message=message, hint=f"{named}see {command} --help")
         print_problems([problem], as_json=as_json)
     return WRONG_COMMAND_LINE

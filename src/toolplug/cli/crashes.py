@@ -18,9 +18,9 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
+from toolplug.config.units import timestamp
 from toolplug.crashes import CodeOwner, Crash, log_crash
 from toolplug.host.host import Host
-from toolplug.runtime.timestamp import timestamp
 
 FOLDER = Path(".toolplug", "crashes")
 KEPT = 100

@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
+from toolplug.catalog.text import clean_text
 from toolplug.cli.crashes import FOLDER, CrashFiles
 from toolplug.cli.log_options import log_options
 from toolplug.cli.options import config_folder
 from toolplug.cli.output import paint
+from toolplug.config.units import timestamp
 from toolplug.crashes import Crash
-from toolplug.runtime.timestamp import timestamp
 
 AUDIT = "toolplug.audit"
 CRASHES = "toolplug.crashes"
@@ -89,14 +90,15 @@ class JsonLines(logging.Formatter):
 
 
 class AuditLines(HumanLines):
-    """Formats a line of the audit log for people: the event, its outcome, its target, and who caused it."""
+    """Formats a line of the audit log for people: event, outcome and its reason, target, and who caused it."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Format one line."""
         line = json.loads(record.getMessage())
         event, outcome, target = line["event"], line["outcome"], line["target"]
         about = f" {target!r}" if target else ""
-        text = f"{event}{about} {paint(outcome, 'yellow')}, by {line['principal']!r} of {line['tenant']!r}"
+        why = f" ({' '.join(clean_text(line['reason']).split())})" if "reason" in line else ""
+        text = f"{event}{about} {paint(outcome, 'yellow')}{why}, by {line['principal']!r} of {line['tenant']!r}"
         return super().format(logging.makeLogRecord({**vars(record), "msg": text, "args": ()}))
 
 

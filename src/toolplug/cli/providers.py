@@ -12,8 +12,9 @@ from toolplug.cli.event_loop import async_command, enter_host
 from toolplug.cli.options import ConfigOption, JsonOption, found_config
 from toolplug.cli.output import echo, list_names, print_json, print_problems, print_table, problem_fields
 from toolplug.errors import Problem
+from toolplug.host.file.configuration import CONSOLE
 from toolplug.host.inspection import open_inspected
-from toolplug.providers.entry import ProviderRecord
+from toolplug.providers.entry import ProviderRecord, ProviderState
 from toolplug.providers.plugins.implementations import HOOKS
 
 app: typer.Typer = typer.Typer()
@@ -63,6 +64,8 @@ def _print(records: Sequence[ProviderRecord], *, hooks: bool) -> None:
     for record in records:
         if record.reason:
             echo(f"\n{record.key}: {record.reason}")
+        if record.type == CONSOLE and record.state is ProviderState.INSTALLED_NOT_ENABLED:
+            echo("  `toolplug serve` has it without an entry, as long as it is on loopback and without auth")
         if record.fix:
             echo("\n".join(f"  {line}" for line in record.fix.splitlines()))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import yaml
 
+from toolplug.config.units import DEFAULT_ORIGIN
 from toolplug.config.yaml_tree import (
     Composer,
     KeyPath,
@@ -106,14 +107,19 @@ def _tag_directives(text: str, file: str) -> Iterator[Problem]:
 # Without libyaml the same events come from PyYAML's own parser, only slower.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TOP = Mark(line=1, column=1)
+_NOWHERE = Mark(line=0, column=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A document whose root is a mapping, with no reference expanded. `file` is its name in problems."""
+    """A document whose root is a mapping, with no reference expanded. `file` is its name in problems.
+
+    One that is not `written` stands for a file that has no lines of it: every position in it is 0.
+    """
 
     file: str
     root: MappingNode
+    written: bool = True
 
     @property
     def folder(self) -> Path:
@@ -140,12 +146,26 @@ class Document:
 
     def position_of(self, path: KeyPath) -> Mark:
         """Return the position of the value; for a path that is not in the file, that of its nearest parent's key."""
+        if not self.written:
+            return _NOWHERE
         found = self._descend(path)
         return found[-1][1].mark if len(found) > len(path) else found[-1][0]
 
     def key_mark(self, path: KeyPath) -> Mark:
         """Return the position of the value's key, or that of its nearest parent; an item of a list is its own key."""
-        return self._descend(path)[-1][0]
+        return self._descend(path)[-1][0] if self.written else _NOWHERE
+
+    def place(self, path: KeyPath) -> str:
+        """Return `file:line` of the value's key, or of its nearest parent; the file alone if it has no line."""
+        return f"{self.file}:{self.key_mark(path).line}" if self.written else self.file
+
+    def origin_of(self, path: KeyPath) -> str:
+        """Return the place of a path as `file:line`; `DEFAULT_ORIGIN` for one that the document does not have."""
+        try:
+            self.node(path)
+        except KeyError:
+            return DEFAULT_ORIGIN
+        return self.place(path)
 
     def problem(self, path: KeyPath, *, code: str, message: str, hint: str = "", at_key: bool = False) -> Problem:
         """Return a problem at the position of the value, or of its key."""

@@ -1,5 +1,6 @@
 """The values of a configuration: durations, sizes and rates as text (`20s`, `200KiB`, `60/minute`), their validation,
-the base of all sections, and pydantic's errors in plain words: phrases that complete the sentence `should be …`.
+the base of all sections, and pydantic's errors in plain words: phrases that complete the sentence `should be …`. Times
+of logs, audit lines, answers and tables are written here too.
 """
 
 from __future__ import annotations
@@ -8,10 +9,14 @@ import math
 import re
 import sys
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
 from pydantic_core import ErrorDetails, PydanticCustomError
+
+DEFAULT_ORIGIN = "default"
+"""The origin of a setting that no file has."""
 
 SHAPE_ERROR = "shape"
 
@@ -71,6 +76,11 @@ def parse_rate(value: object) -> Rate:
     if isinstance(value, str) and (found := _RATE.fullmatch(value)) and int(found["count"]):
         return Rate(int(found["count"]), _RATE_SECONDS[found["unit"]])
     raise shape_error(_RATE_SHAPE)
+
+
+def timestamp(seconds: float) -> str:
+    """Return seconds since the epoch as ISO 8601 in UTC, with milliseconds: `2026-11-24T14:30:00.250Z`."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def format_duration(seconds: float) -> str:

@@ -24,6 +24,7 @@ from prometheus_client.registry import Collector
 from toolplug.catalog.call import EMPTY, CallContext, Principal, ToolCall
 from toolplug.catalog.definition import ToolRef
 from toolplug.catalog.plan import EndableWork, Limiter, Plan, Switch
+from toolplug.config.units import timestamp
 from toolplug.execution.limits.limiters import (
     ABANDONED_DRAIN_S,
     AbandonedCallLimit,
@@ -32,7 +33,6 @@ from toolplug.execution.limits.limiters import (
     RateLimit,
     SourceSwitch,
 )
-from toolplug.runtime.timestamp import timestamp
 
 _LOGGER = logging.getLogger("toolplug.audit")
 """One JSON object a line for each refusal and change, without arguments, results, tokens and session codes."""

@@ -29,14 +29,13 @@ from toolplug.catalog.plan import (
     Tool,
 )
 from toolplug.catalog.schema import Schema
-from toolplug.config.units import Duration, FileMapping
+from toolplug.config.units import DEFAULT_ORIGIN, Duration, FileMapping
 from toolplug.crashes import CodeOwner
 from toolplug.execution.accounting import CallAccounting, WatchedPolicy
 from toolplug.execution.call_hooks.call_hooks import LiveCallHooks
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.limits.resolved_limits import (
-    DEFAULT_ORIGIN,
     NO_LIMITS,
     DefaultTimeout,
     LimitLevel,
@@ -48,7 +47,6 @@ from toolplug.execution.limits.resolved_limits import (
 from toolplug.execution.run import UnknownCalls
 from toolplug.execution.task_runner import TaskRunner
 from toolplug.execution.user_auth import PartCredentials, ScopeOf, no_scope
-from toolplug.runtime.change_signal import ChangeSignal
 
 UNKNOWN = "_unknown"
 """The source and name, in metrics, of calls of unknown tools."""
@@ -141,6 +139,30 @@ class ToolPolicy(NamedTuple):
         return "ask" if isinstance(self.policy, AskCaller) else self.policy
 
 
+class ChangeSignal:
+    """A signal that something may have changed: `send` calls its listeners, which must not raise."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[object, Callable[[], None]] = {}
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call the listener from now on; return the function that ends it."""
+        # A key of its own for each: the same function may listen twice, and ending one must not end the other.
+        listening = object()
+        self._listeners[listening] = listener
+
+        def stop() -> None:
+            self._listeners.pop(listening, None)
+
+        return stop
+
+    def send(self) -> None:
+        """Call every listener."""
+        # A copy, since a listener may end itself or begin another one while it is called.
+        for listener in tuple(self._listeners.values()):
+            listener()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallServices:
     """The services of every call of one host, or of a registry without a host.
@@ -171,13 +193,17 @@ class CallServices:
 
 
 class PlanSource(NamedTuple):
-    """The target of a plan's calls, the switch that stops them, and their counters; `late_s` is that of `Plan`."""
+    """The target of a plan's calls, the switch that stops them, and their counters; `late_s` is that of `Plan`.
+
+    `runner` runs a target that is asynchronous, None for a task.
+    """
 
     target: Target
     switch: Switch
     counters: PlanCounters
     abandoned: AbandonedLimit
     late_s: float = 0.0
+    runner: CallRunner | None = None
 
 
 class PlanBuilder:
@@ -259,7 +285,7 @@ class PlanBuilder:
             switch=source.switch,
             counters=source.counters,
             abandoned=source.abandoned,
-            runner=services.runner if blocking is None else blocking,
+            runner=blocking or source.runner or services.runner,
             late_s=source.late_s,
             convert=convert,
             wants_context=wants_context,

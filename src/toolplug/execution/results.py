@@ -17,6 +17,7 @@ from toolplug.catalog.call import (
     ToolCall,
     ToolResult,
     ToolStatus,
+    quick_result,
 )
 from toolplug.catalog.catalog import no_provider
 from toolplug.catalog.plan import Plan, Refusal
@@ -31,6 +32,8 @@ MAX_WAITING = 256
 MAX_PLACES = 3
 """Of invalid arguments, in the log."""
 MAX_PLACE = 100
+MAX_LOGGED_REASON = 300
+"""Characters of a refusal that the log reads: a name of a tool and one sentence."""
 
 _CALLS = logging.getLogger("toolplug.calls")
 
@@ -91,6 +94,9 @@ _NOTHING_MS = 1e-6
 
 def success_result(call: ToolCall, value: object, plan: Plan, context: CallContext) -> ToolResult:
     """Return the result of a tool that returned this value. Never raises, even if the value's own code does."""
+    # The usual value: an ASCII text has no lone surrogate and needs no repair.
+    if type(value) is str and plan.output is None and value.isascii():
+        return quick_result(ToolResult, (call.id, call.name, value, _SUCCESS, None, (), EMPTY, None))
     try:
         if isinstance(value, ToolResult):
             result = check_result(call, value, plan.max_result_bytes)
@@ -183,7 +189,7 @@ def error_result(call: ToolCall, error: BaseException, plan: Plan, context: Call
         if isinstance(error, ToolError):
             return _make_tool_error(call, error)
         if isinstance(error, InvalidArguments):
-            return invalid(call, error.lines)
+            return invalid(call, error.lines, context)
         if isinstance(error, ToolUnavailable):
             return _make_unavailable(call, error)
     except BaseException as worse:  # noqa: BLE001  an error's text is the tool's own code, as part of `run`
@@ -218,22 +224,28 @@ def _make_tool_error(call: ToolCall, error: ToolError) -> ToolResult:
     )
 
 
-def invalid(call: ToolCall, lines: Sequence[str]) -> ToolResult:
+def invalid(call: ToolCall, lines: Sequence[str], context: CallContext) -> ToolResult:
     """Return the result for invalid arguments: `lines` are `/pointer: message`, of which the first 20 are shown.
 
-    The log has the places and the names of missing fields alone, since a message may have a value in it.
+    The log has the caller, the places and the names of missing fields alone, since a message may have a value in it.
     """
     if _CALLS.isEnabledFor(logging.INFO):
         found = list(dict.fromkeys(_place(line) for line in lines if line.startswith("/")))[:MAX_PLACES]
-        _CALLS.info("%s: invalid arguments%s", call.name, f" at {', '.join(found)}" if found else "")
+        at, caller = f" at {', '.join(found)}" if found else "", context.principal
+        _CALLS.info("%s: invalid arguments%s, by %r of %r", call.name, at, caller.subject, caller.tenant)
     text = "\n".join([f'invalid arguments for tool "{call.name}"', *lines[:MAX_REPORTED]])
     return text_result(call, ToolStatus.INVALID_ARGUMENTS, readable(text))
 
 
 def _place(line: str) -> str:
-    """Return the place of `/pointer: message`; of a missing field the message too, which has a name of the schema."""
+    """Return the place of `/pointer: message`; of a missing field the message too, which has a name of the schema.
+
+    The name of a field that is not in the schema is the caller's, and may be a value.
+    """
     place, _, message = line.partition(": ")
     shown = repr(place[:MAX_PLACE])
+    if message.endswith('" is not allowed'):
+        return f"{shown} (it has no such argument)"
     return f"{shown} ({message[:MAX_PLACE]})" if message.endswith('" is required') else shown
 
 
@@ -263,6 +275,15 @@ def denied_result(call: ToolCall, gate: str, reason: str, **metadata: object) ->
     """Return the refusal of a listed tool; `gate` is the rule that refused it."""
     text = f'tool "{call.name}" is not allowed: {gate}: {reason}'
     return ToolResult(call.id, call.name, text, ToolStatus.DENIED, metadata=metadata or EMPTY)
+
+
+def refusal_reason(result: ToolResult) -> str:
+    """Return why a call was denied or limited, for the log: its gate and the words of that, not what to do then.
+
+    Empty for any other result. The text of another host may be any text.
+    """
+    refused = result.status in (ToolStatus.DENIED, ToolStatus.LIMITED)
+    return result.output[:MAX_LOGGED_REASON].partition(": ")[2].partition("; ")[0] if refused else ""
 
 
 def limited_result(call: ToolCall, refusal: Refusal) -> ToolResult:

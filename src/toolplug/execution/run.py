@@ -51,6 +51,7 @@ from toolplug.execution.results import (
     gone_result,
     limited_result,
     readable,
+    refusal_reason,
     text_result,
     timed_out,
     unavailable,
@@ -261,7 +262,9 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
     status, duration_s = result.status, perf_counter() - began
     plan.counters.record(status, duration_s)
     if status in _REFUSED:
-        audit("tool.call", status, context.principal, call.name, context.request_id)
+        reason = refusal_reason(result)
+        why = {"reason": reason} if reason else {}
+        audit("tool.call", status, context.principal, call.name, context.request_id, None, **why)
     if hooks is not None and hooks.observes:
         shown = shown or read_only_call(call, nested=False)
         if (noted := hooks.report_answer(shown, context, tool, result, duration_s, seconds - duration_s)) is not None:

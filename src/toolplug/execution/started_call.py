@@ -90,7 +90,7 @@ async def wait_for_result(call: ToolCall, started: StartedCall, context: CallCon
     """Wait for the tool's end and return its result, None at the deadline. Raises only the caller's cancellation."""
     running, plan = started.running, started.plan
     try:
-        in_time = await running.wait(started.until - get_running_loop().time())
+        in_time = await running.wait_until(started.until)
         # A remote end knows the deadline too and answers at it, with a better reason than ours: that answer is on its
         # way.
         if not in_time and plan.late_s and not started.outlasted:

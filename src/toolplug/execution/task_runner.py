@@ -9,6 +9,8 @@ On Python 3.12 and later this is `asyncio.Task(eager_start=True)`; 3.11 has `tas
 loop that runs here, never on a stored one: before 3.14 a task that starts eagerly from another thread corrupts the
 current task of its loop (https://github.com/python/cpython/issues/155338). It is made without the loop's
 `create_task`, since uvloop's knows no `eager_start` (https://github.com/MagicStack/uvloop/issues/754).
+
+A call that another process runs has neither task nor thread here: what that process sends ends it.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from toolplug.catalog.plan import Target
 from toolplug.runtime.running_call import RunningCall
 from toolplug.runtime.threads import DaemonThreads
 
-__all__ = ["TaskRunner", "ThreadRunner"]
+__all__ = ["OutsideRunner", "TaskRunner", "ThreadRunner"]
 
 _set_frame, _frame = current_frame.set, current_frame.get
 
@@ -98,6 +100,16 @@ if sys.version_info >= (3, 12):
 
 else:
     from toolplug.task_runner_py311 import TaskRunner
+
+
+class OutsideRunner:
+    """Runs targets that begin a call outside of this process, and return its `RunningCall`: it needs no task here."""
+
+    def start(self, target: Target, call: ToolCall, context: CallContext, /) -> object:
+        """Begin the call, in a copy of the current context with the caller's tenant. Raises what the target raises."""
+        own = copy_context()
+        own.run(enter_frame, context.principal.tenant)
+        return own.run(target, call, context)
 
 
 class ThreadRunner:

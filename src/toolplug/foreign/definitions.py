@@ -18,11 +18,11 @@ from toolplug.catalog.definition import (
 )
 from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.schema import Schema
-from toolplug.catalog.schema_walk import Path
+from toolplug.catalog.schema_walk import Path, SchemaObject
 from toolplug.catalog.text import clean_text, cleaned_description, cleaned_json, in_one_line
-from toolplug.catalog.validation.schema_repair import Node, make_defaults_optional
 from toolplug.errors import HiddenCharacter, InvalidDefinition
 from toolplug.foreign.sanitise import RemovedParts, sanitise_schema
+from toolplug.foreign.schema_repair import make_defaults_optional
 
 MAX_ICONS = 8
 MAX_ICON_BYTES = 16 * 1024
@@ -108,7 +108,7 @@ def _output_schema(raw: object, key: str, cuts: RemovedParts) -> Schema | None:
         return None
 
 
-def _of_object(raw: Node, at: Path, cuts: RemovedParts, *, defaults_are_optional: bool = False) -> Schema:
+def _of_object(raw: SchemaObject, at: Path, cuts: RemovedParts, *, defaults_are_optional: bool = False) -> Schema:
     """Return the sanitised schema. Raises `InvalidDefinition` if it is over the limits or not of objects."""
     removed = RemovedParts()
     value = sanitise_schema(raw, at, removed)

@@ -19,14 +19,16 @@ from toolplug.catalog.schema_walk import (
     SCHEMAS,
     SCHEMAS_BY_NAME,
     Path,
+    SchemaObject,
     at_pointer,
     pointer_part,
+    walk_schemas,
 )
 from toolplug.catalog.text import clean_text, cleaned_json, hidden_character, in_one_line
 from toolplug.catalog.validation.patterns import MAX_PATTERNS, MAX_PATTERNS_KIB, automaton_kib
 from toolplug.catalog.validation.schema_references import CircularReferences, References
-from toolplug.catalog.validation.schema_repair import NOT_A_VALUE, is_address, repair_schema, walk_schemas
 from toolplug.errors import HiddenCharacter, InvalidDefinition
+from toolplug.foreign.schema_repair import NOT_A_VALUE, is_address, repair_schema
 
 MAX_LINES = 20
 MAX_LINE = 300
@@ -120,10 +122,8 @@ _NO_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 LEADS_OUT = "a reference that leads out of the schema, or nowhere"
 CIRCULAR = "a reference that leads back to itself without going into the value"
 
-Node = dict[str, object]
 
-
-def _remove_foreign_references(document: Node, at: Path, removed: RemovedParts) -> None:
+def _remove_foreign_references(document: SchemaObject, at: Path, removed: RemovedParts) -> None:
     """Remove each reference that names no place in the document, and those that lead back to themselves."""
     every = list(walk_schemas(document, at))
     names = _Names(document, [place.schema for place in every])
@@ -138,14 +138,14 @@ def _remove_foreign_references(document: Node, at: Path, removed: RemovedParts) 
     except CircularReferences as error:
         for schema in error.holders:
             for keyword in REFERENCES & schema.keys():
-                del cast("Node", schema)[keyword]
+                del cast("SchemaObject", schema)[keyword]
                 removed.add((*paths[id(schema)], keyword), CIRCULAR)
 
 
 class _Names:
     """The places that references in one document may name."""
 
-    def __init__(self, document: Node, schemas: list[Node]) -> None:
+    def __init__(self, document: SchemaObject, schemas: list[SchemaObject]) -> None:
         self._document = document
         self._base = _text(document.get("$id"))
         identifiers = [_text(schema.get("$id")) for schema in schemas if schema is not document]
@@ -192,7 +192,7 @@ MAX_LOOKS = 4 * MAX_SCHEMA_NODES
 """Parts of a schema that are read, with those that are removed; a larger one is over its limits in any case."""
 
 
-def sanitise_schema(raw: Node, at: Path, removed: RemovedParts) -> Node:
+def sanitise_schema(raw: SchemaObject, at: Path, removed: RemovedParts) -> SchemaObject:
     """Return a copy of the schema with only known keywords, local references and clean texts.
 
     `at` is the path of the schema in reports. A keyword of another draft is converted where it can be, one that the
@@ -210,7 +210,7 @@ def sanitise_schema(raw: Node, at: Path, removed: RemovedParts) -> Node:
 class _Walk:
     """Copies one schema, keyword by keyword. Raises `InvalidDefinition` past its limits."""
 
-    def __init__(self, raw: Node, at: Path, removed: RemovedParts) -> None:
+    def __init__(self, raw: SchemaObject, at: Path, removed: RemovedParts) -> None:
         self._raw = raw
         self._at = at
         self._cuts = removed
@@ -221,13 +221,13 @@ class _Walk:
         self._patterns_kib = 0
         self.has_references = False
 
-    def document(self) -> Node:
+    def document(self) -> SchemaObject:
         """Return the copy of the whole schema, with what it refers to under other keywords in its `$defs`.
 
         A schema that is a reference to such a place becomes what is there.
         """
         kept = self.schema(self._raw, self._at, 0)
-        definitions: Node = {}
+        definitions: SchemaObject = {}
         # What is moved may refer to further places, which are then moved as well.
         while len(definitions) < len(self._moved):
             pointer, name = list(self._moved.items())[len(definitions)]
@@ -238,19 +238,19 @@ class _Walk:
             if not any(pointer.startswith(f"{under}/") for pointer in self._moved):
                 self._cuts.add(place, "no keyword of JSON Schema")
         if definitions:
-            kept["$defs"] = {**cast("Node", kept.get("$defs", {})), **definitions}
+            kept["$defs"] = {**cast("SchemaObject", kept.get("$defs", {})), **definitions}
         whole = definitions.get(str(kept.get("$ref")).removeprefix("#/$defs/"))
         if isinstance(whole, dict):
-            target = cast("Node", whole)
+            target = cast("SchemaObject", whole)
             if kept.keys().isdisjoint(target.keys() - {"type"}):
                 del kept["$ref"]
                 return {**target, **kept}
         return kept
 
-    def schema(self, raw: Node, at: Path, depth: int) -> Node:
+    def schema(self, raw: SchemaObject, at: Path, depth: int) -> SchemaObject:
         if depth > MAX_SCHEMA_DEPTH:
             raise InvalidDefinition(f"the schema is more than {MAX_SCHEMA_DEPTH} levels deep")
-        kept: Node = {}
+        kept: SchemaObject = {}
         for keyword, value in raw.items():
             self._look()
             place = (*at, str(keyword))
@@ -277,7 +277,7 @@ class _Walk:
         if pointer not in self._moved:
             base = _NO_NAME.sub("_", pointer.rpartition("/")[2])[:60] or "schema"
             defined = self._raw.get("$defs")
-            taken = {*(cast("Node", defined) if isinstance(defined, dict) else ()), *self._moved.values()}
+            taken = {*(cast("SchemaObject", defined) if isinstance(defined, dict) else ()), *self._moved.values()}
             numbered = (f"{base}_{number}" for number in count(2))
             self._moved[pointer] = next(name for name in chain((base,), numbered) if name not in taken)
         return f"#/$defs/{self._moved[pointer]}"
@@ -286,15 +286,15 @@ class _Walk:
         if isinstance(value, bool):
             return value
         if isinstance(value, dict):
-            return self.schema(cast("Node", value), at, depth + 1)
+            return self.schema(cast("SchemaObject", value), at, depth + 1)
         self._cuts.add(at, "no schema")
         return {}
 
-    def _by_name(self, keyword: str, value: object, at: Path, depth: int) -> Node | None:
+    def _by_name(self, keyword: str, value: object, at: Path, depth: int) -> SchemaObject | None:
         if not isinstance(value, dict):
             return None
-        kept: Node = {}
-        for name, inner in cast("Node", value).items():
+        kept: SchemaObject = {}
+        for name, inner in cast("SchemaObject", value).items():
             self._look()
             place = (*at, str(name))
             self._check_visible(name, place)
@@ -314,7 +314,7 @@ class _Walk:
         inner = cast("list[object]", value)
         return [self._inner(item, (*at, str(index)), depth) for index, item in enumerate(inner)]
 
-    def _leaf(self, kept: Node, keyword: str, value: object, at: Path) -> None:
+    def _leaf(self, kept: SchemaObject, keyword: str, value: object, at: Path) -> None:
         """Copy a keyword that holds no schema."""
         if keyword == "pattern":
             self._check_visible(value, at)
@@ -340,7 +340,7 @@ class _Walk:
             kept[keyword] = value
             self.has_references = self.has_references or keyword in REFERENCES
 
-    def _keep_annotation(self, kept: Node, keyword: str, value: object, at: Path) -> None:
+    def _keep_annotation(self, kept: SchemaObject, keyword: str, value: object, at: Path) -> None:
         """Keep a short value of a keyword `x-…`; any other keyword is unknown."""
         if not keyword.startswith("x-"):
             self._unknown.append(at)
@@ -349,7 +349,7 @@ class _Walk:
             if is_short and self._hidden_in([keyword, value]) is None:
                 kept[keyword] = value
 
-    def _keep_required(self, kept: Node, names: list[object], at: Path) -> None:
+    def _keep_required(self, kept: SchemaObject, names: list[object], at: Path) -> None:
         texts = [name for name in names if isinstance(name, str)]
         if len(texts) < len(names):
             self._cuts.add(at, "names that are no text")
@@ -367,7 +367,7 @@ class _Walk:
         self._patterns_kib += size
         return ""
 
-    def _put(self, kept: Node, keyword: str, value: object, at: Path, why_not: str = NOT_A_VALUE) -> None:
+    def _put(self, kept: SchemaObject, keyword: str, value: object, at: Path, why_not: str = NOT_A_VALUE) -> None:
         """Keep a value, or report the removal of None."""
         if value is None:
             self._cuts.add(at, why_not)
@@ -396,7 +396,7 @@ class _Walk:
                 if hidden is not None:
                     return hidden
             elif isinstance(node, Mapping):
-                inner = cast("Node", node)
+                inner = cast("SchemaObject", node)
                 waiting.extend(inner)
                 waiting.extend(inner.values())
             elif isinstance(node, list):

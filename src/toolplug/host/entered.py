@@ -12,8 +12,6 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.offering import Offering
 from toolplug.errors import Problem
 from toolplug.execution.executor import ModelTools, open_catalog
-from toolplug.execution.host_approvals import HostApprovals
-from toolplug.execution.host_sessions import HostSession, HostSessions
 from toolplug.execution.plans import NO_RULE, ToolRule
 from toolplug.host.explain import Explainer, Explanation
 from toolplug.host.file.packages import only_installed
@@ -28,8 +26,10 @@ from toolplug.host.quotas.quota_use import QuotaUse
 from toolplug.host.tool_infos import CatalogPage
 from toolplug.host.toolsets.service import ToolsetService
 from toolplug.host.views import AgentReach, reach_of
+from toolplug.part_protocols.approvals import HostApprovals
+from toolplug.part_protocols.host_part import HostPart
+from toolplug.part_protocols.sessions import HostSession, HostSessions
 from toolplug.providers.entry import ProviderRecord
-from toolplug.providers.host_part import HostPart
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.stores.store import Store
 from toolplug.toolsets.saved.service import SavedToolsets
@@ -54,7 +54,8 @@ class EnteredHost:
     @property
     def settings(self) -> HostSettings:
         """The present settings of the host: every section but `providers` and `mcp_servers`."""
-        return self._require_entered().configuration.settings
+        # Each request reads it several times: without the two calls behind `configuration`.
+        return self._require_entered().current.configuration.settings
 
     @property
     def registry(self) -> FunctionRegistry:

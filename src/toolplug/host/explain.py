@@ -11,9 +11,8 @@ from toolplug.catalog.catalog import EMPTY_CATALOG
 from toolplug.catalog.gates import Gate
 from toolplug.catalog.plan import Plan, Setting, Tool
 from toolplug.config.nearest import nearest, nearest_few
+from toolplug.config.units import DEFAULT_ORIGIN
 from toolplug.errors import AccessError
-from toolplug.execution.host_sessions import HostSession
-from toolplug.execution.limits.resolved_limits import DEFAULT_ORIGIN
 from toolplug.execution.plans import CALL_SCOPE
 from toolplug.host.explain_gates import (
     NO_SCOPE,
@@ -37,6 +36,7 @@ from toolplug.host.opening.parts import Parts
 from toolplug.host.opening.provider_services import always_listed
 from toolplug.host.toolsets.sources import KIND as OF_SOURCE
 from toolplug.host.views import CREDENTIAL, acting_agent
+from toolplug.part_protocols.sessions import HostSession
 from toolplug.providers.entry import ProviderRecord
 from toolplug.providers.planning import KIND as NATIVE
 from toolplug.search.tools import deferral

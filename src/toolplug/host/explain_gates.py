@@ -10,8 +10,8 @@ from toolplug.catalog.call import Principal
 from toolplug.catalog.gates import Gate
 from toolplug.catalog.plan import Plan, Tool
 from toolplug.config.nearest import name_hint
+from toolplug.config.units import DEFAULT_ORIGIN
 from toolplug.errors import AgentNotAllowed, AgentRequired
-from toolplug.execution.limits.resolved_limits import DEFAULT_ORIGIN
 from toolplug.execution.plans import CALL_SCOPE
 from toolplug.execution.results import round_up
 from toolplug.host.file.settings import MCP

@@ -15,6 +15,7 @@ from toolplug.catalog.call import ANONYMOUS, Principal
 from toolplug.catalog.definition import Offer, ToolDefinition
 from toolplug.execution.accounting import OnCall
 from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.plans import ChangeSignal
 from toolplug.host.admin.admin import HostAdmin
 from toolplug.host.admin.configured import LastReload, running_values
 from toolplug.host.admin.reload import Reloaded
@@ -29,7 +30,6 @@ from toolplug.providers.entry import DesiredProvider, ProviderState
 from toolplug.providers.entry_points import Installed, find_installed
 from toolplug.providers.plugins.registration import PluginManager, specifications
 from toolplug.providers.plugins.shapes import ProviderLike, desired_providers
-from toolplug.runtime.change_signal import ChangeSignal
 from toolplug.runtime.slips import check_event_loop, require_async_with, suggest_options
 from toolplug.toolsets.registered import Toolsets
 from toolplug.toolsets.toolset import Factory, coded_toolset

@@ -20,15 +20,15 @@ from toolplug.catalog.definition import ToolDefinition, check_provider_tool_name
 from toolplug.catalog.plan import Plan, Tool
 from toolplug.crashes import CodeOwner, log_crash
 from toolplug.errors import ConfigError, InvalidDefinition, ProviderError, ToolUnavailable
-from toolplug.execution.host_approvals import NO_APPROVALS, HostApprovals, PartApprovals
-from toolplug.execution.host_sessions import NO_SESSIONS, HostSession, HostSessions
 from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.limits.resolved_limits import LimitLevel
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource
 from toolplug.execution.user_auth import NO_CREDENTIALS
 from toolplug.host.file.configuration import Configuration
-from toolplug.providers.host_part import HostPart, PartGate, PartServices, RunningPart
+from toolplug.part_protocols.approvals import NO_APPROVALS, HostApprovals, PartApprovals
+from toolplug.part_protocols.host_part import HostPart, PartGate, PartServices, RunningPart
+from toolplug.part_protocols.sessions import NO_SESSIONS, HostSession, HostSessions
 from toolplug.providers.lifecycle import CLOSE_S, START_S, await_step, run_step
 from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.runtime.tasks import SingleFlight

@@ -20,12 +20,12 @@ from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering, merged_offerings
 from toolplug.errors import AgentNotAllowed, AgentRequired
 from toolplug.execution.executor import LazyExecutor, ModelTools, ToolExecutor
-from toolplug.execution.host_sessions import HostSession
 from toolplug.execution.live import LiveCatalog, merged_executor
 from toolplug.execution.plans import CALL_SCOPE
 from toolplug.execution.run import UnknownCalls
 from toolplug.host.artifacts import SOURCE
 from toolplug.host.file.settings import MCP, PROVIDER, split_source
+from toolplug.part_protocols.sessions import HostSession
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.toolsets.agent_tools import AgentTools, Choice

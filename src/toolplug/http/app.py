@@ -33,6 +33,7 @@ from toolplug.http.auth.authentication import (
     AuthFunction,
     CallersOnly,
     Chain,
+    RequestOrigin,
     as_auth_function,
     import_token_checks,
     insufficient_scope,
@@ -271,7 +272,7 @@ class _HostApp:
             return
         await admit(route, request, checks.callers)
         # Context variables, which handlers and the audit log read without passing them through every function.
-        token, origin = enter_tenant(state["principal"]), audit_origin.set(self._refusals.origin(scope))
+        token, origin = enter_tenant(state["principal"]), audit_origin.set(RequestOrigin(scope, checks.proxies))
         try:
             response = await route.endpoint(request)
             await response(scope, receive, send)

@@ -1,4 +1,4 @@
-"""Event streams as Starlette responses, and work that is cancelled when its client disconnects.
+"""Event streams as Starlette responses.
 
 Starlette's `StreamingResponse` is not used: it takes its chunks from an iterator and sends the status before the first
 one, so that a call could no longer be refused; and where the server raises on sending to a closed connection (ASGI 2.4
@@ -7,70 +7,17 @@ and later) it does not look for a client that disconnects, which must cancel the
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
-from types import TracebackType
-from typing import Self
 
 from starlette.background import BackgroundTask
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from toolplug.http.requests import HostRequest, key_of
+from toolplug.http.requests import ClientWatch, HostRequest, key_of
 
 _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 """Nothing between the host and the client may hold a stream back."""
-
-
-class ClientWatch:
-    """A scope in which the current task is cancelled when the client disconnects; the scope then ends quietly.
-
-    The request's body must have been read. Watching begins when the work first suspends, so that work which never
-    does costs nothing.
-    """
-
-    __slots__ = ("_handle", "_receive", "_task", "_watcher", "gone")
-
-    def __init__(self, receive: Receive) -> None:
-        self.gone: bool = False
-        self._receive = receive
-        self._handle: asyncio.Handle | None = None
-        self._watcher: asyncio.Task[None] | None = None
-
-    def __enter__(self) -> Self:
-        loop = asyncio.get_running_loop()
-        self._task = asyncio.current_task(loop)
-        # In the next turn: work that never suspends is over by then, and no task was made for it.
-        self._handle = loop.call_soon(self._begin)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        if self._handle is not None:
-            self._handle.cancel()
-        if self._watcher is not None:
-            self._watcher.cancel()
-        if not self.gone or self._task is None:
-            return False
-        # Quiet only if our own cancellation is the only one: one of the server has to go on.
-        return self._task.uncancel() == 0 and kind is asyncio.CancelledError
-
-    def hang_up(self) -> None:
-        """Treat the client as disconnected."""
-        self.gone = True
-        if self._task is not None:
-            self._task.cancel()
-
-    def _begin(self) -> None:
-        self._handle = None
-        self._watcher = asyncio.get_running_loop().create_task(self._watch(), name="toolplug-client-watch")
-
-    async def _watch(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self.hang_up()
 
 
 class ServedEventStream:

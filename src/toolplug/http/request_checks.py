@@ -18,12 +18,12 @@ from ipaddress import ip_address
 from starlette.responses import Response
 from starlette.types import Scope
 
-from toolplug.execution.host_sessions import HostSessions
 from toolplug.host.file.settings import EdgeSettings, HostSettings
 from toolplug.http.auth.authentication import AuthFunction, CallersOnly, configured_authenticator
 from toolplug.http.auth.peer import TrustedProxies
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.requests import HostState, SentResponse
+from toolplug.part_protocols.sessions import HostSessions
 from toolplug.runtime.duplicates import first_repeated
 
 RawHeaders = Sequence[tuple[bytes, bytes]]

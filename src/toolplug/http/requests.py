@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
 from contextvars import Token
 from random import getrandbits
 from time import perf_counter
-from typing import Any, TypedDict, TypeVar, cast
+from types import TracebackType
+from typing import Any, Self, TypedDict, TypeVar, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from starlette.requests import Request
-from starlette.types import Message, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from toolplug.catalog.call import (
     ANONYMOUS,
@@ -24,10 +26,10 @@ from toolplug.catalog.call import (
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.trace_context import trace_context
 from toolplug.execution.executor import ToolExecutor, open_catalog
-from toolplug.execution.host_sessions import HostSession
 from toolplug.host.host import Host
 from toolplug.http.bodies.body_memory import DEFAULT_BODY_MEMORY, BodyMemory
 from toolplug.http.errors import HttpProblem, invalid_request
+from toolplug.part_protocols.sessions import HostSession
 from toolplug.runtime.duplicates import first_repeated
 
 CLIENT_GONE = 499
@@ -172,6 +174,56 @@ class SentResponse:
         elif self.drops_body and message["type"] == "http.response.body":
             message = {**message, "body": b""}
         return self._send(message)
+
+
+class ClientWatch:
+    """A scope in which the current task is cancelled when the client disconnects; the scope then ends quietly.
+
+    The request's body must have been read. Watching begins when the work first suspends, so that work which never
+    does costs nothing.
+    """
+
+    __slots__ = ("_handle", "_receive", "_task", "_watcher", "gone")
+
+    def __init__(self, receive: Receive) -> None:
+        self.gone: bool = False
+        self._receive = receive
+        self._handle: asyncio.Handle | None = None
+        self._watcher: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task(loop)
+        # In the next turn: work that never suspends is over by then, and no task was made for it.
+        self._handle = loop.call_soon(self._begin)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if self._handle is not None:
+            self._handle.cancel()
+        if self._watcher is not None:
+            self._watcher.cancel()
+        if not self.gone or self._task is None:
+            return False
+        # Quiet only if our own cancellation is the only one: one of the server has to go on.
+        return self._task.uncancel() == 0 and kind is asyncio.CancelledError
+
+    def hang_up(self) -> None:
+        """Treat the client as disconnected."""
+        self.gone = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def _begin(self) -> None:
+        self._handle = None
+        self._watcher = asyncio.get_running_loop().create_task(self._watch(), name="toolplug-client-watch")
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.hang_up()
 
 
 def _request_id(given: bytes | None) -> str:

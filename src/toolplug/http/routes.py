@@ -12,7 +12,7 @@ from toolplug.http.openapi import Description
 from toolplug.http.providers import admin, tool_stream
 from toolplug.http.routing import HostRoute, routes_in, routes_of
 from toolplug.http.tool_operations import ToolDocuments
-from toolplug.providers.host_part import HostPart
+from toolplug.part_protocols.host_part import HostPart
 
 _ORDER: tuple[ModuleType | str, ...] = (
     pages,

@@ -48,8 +48,9 @@ from toolplug.execution.results import REPLAYED, Reports, call_answer, unavailab
 from toolplug.http.auth.authentication import insufficient_scope, viewer_of
 from toolplug.http.bodies.request_body import OrjsonResponse, read_json
 from toolplug.http.errors import HttpProblem, api_problem, invalid_request, store_unavailable
-from toolplug.http.event_stream import ClientWatch, EventStreamResponse, ServedEventStream
+from toolplug.http.event_stream import EventStreamResponse, ServedEventStream
 from toolplug.http.requests import (
+    ClientWatch,
     HostRequest,
     HostState,
     catalog_of,

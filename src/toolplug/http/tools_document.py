@@ -21,9 +21,9 @@ from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.exact_json import dump_json, load_own_json
 from toolplug.catalog.render import describe, with_items
 from toolplug.catalog.schema import Schema
-from toolplug.catalog.schema_walk import NO_VALUE, REFERENCES, Path, at_pointer, pointer_part, subschemas
+from toolplug.catalog.schema_walk import NO_VALUE, REFERENCES, Path, SchemaObject, at_pointer, pointer_part, subschemas
 from toolplug.catalog.validation.schema_references import References
-from toolplug.catalog.validation.schema_repair import Node, repair_schema
+from toolplug.foreign.schema_repair import repair_schema
 from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.runtime.threads import in_own_thread
 from toolplug.signatures.described_arguments import inline_models
@@ -34,21 +34,25 @@ CALLED_AT = "/v1/tools/"
 MAX_PARTS = 64
 """Catalogs, and parts that several catalogs share, whose operations are kept encoded."""
 
-PARTS: Node = {"type": "array", "items": {"type": "object"}, "description": "images, audio, links and resources"}
-TEXT_ANSWER: Node = {
+PARTS: SchemaObject = {
+    "type": "array",
+    "items": {"type": "object"},
+    "description": "images, audio, links and resources",
+}
+TEXT_ANSWER: SchemaObject = {
     "type": "object",
     "properties": {"output": {"type": "string", "description": "the result as text"}, "parts": PARTS},
     "required": ["output"],
 }
 _TEXT_ANSWER = dump_json(TEXT_ANSWER)
-REFUSAL: Node = {
+REFUSAL: SchemaObject = {
     "description": "Why there is no result, in words",
     "content": {
         "application/json": {"schema": {"type": "object", "properties": {"status": {"type": "string"}, "error": {}}}}
     },
 }
-SECURITY: tuple[Node, ...] = ({"bearer": []}, {"apiKey": []})
-SCHEMES: Node = {
+SECURITY: tuple[SchemaObject, ...] = ({"bearer": []}, {"apiKey": []})
+SCHEMES: SchemaObject = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "an API key, or a JSON Web Token"},
     "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
 }
@@ -81,7 +85,7 @@ _ALSO_CLOSING = frozenset(
 )
 """Keywords that can refuse one more property, whatever `properties` says."""
 _OF_A_FRAGMENT = "/~!$&'()*+,;=:@"
-_ANY: Node = {"type": "object"}
+_ANY: SchemaObject = {"type": "object"}
 
 
 class EncodedOperations(NamedTuple):
@@ -133,7 +137,7 @@ def _release() -> str:
 
 def head_of(server: str, with_auth: bool) -> bytes:
     """Return the first members of a document whose paths begin at this URL."""
-    head: Node = {
+    head: SchemaObject = {
         "openapi": "3.1.0",
         "info": {"title": "toolplug", "version": _release(), "description": "Tools that a model can call."},
         "servers": [{"url": server}],
@@ -163,7 +167,7 @@ def _encode(definition: ToolDefinition) -> EncodedOperations:
     components = _Components(definition.wire)
     prefix, dot, _ = definition.name.partition(".")
     needed = definition.parameters.value.get("required")
-    described: Node = {"operationId": definition.wire}
+    described: SchemaObject = {"operationId": definition.wire}
     if definition.title:
         described["summary"] = definition.title
     if text := describe(definition):
@@ -221,20 +225,20 @@ def _with_parts(text: bytes) -> bytes:
     return dump_json(root)
 
 
-def _type_of(document: Node) -> object:
+def _type_of(document: SchemaObject) -> object:
     """Return the type of a schema, or of the definition that is all of it, as pydantic writes a recursive model."""
     if "type" in document:
         return document["type"]
     reference = document.get("$ref")
     named = at_pointer(document, unquote(reference[1:])) if isinstance(reference, str) else None
-    return cast("Node", named).get("type") if isinstance(named, dict) else None
+    return cast("SchemaObject", named).get("type") if isinstance(named, dict) else None
 
 
 class _Components:
     """The components of one tool; `schemas` holds them by name."""
 
     def __init__(self, wire: str) -> None:
-        self.schemas: Node = {}
+        self.schemas: SchemaObject = {}
         self._wire = wire
 
     def add(self, schema: Schema, what: str) -> bytes:
@@ -258,13 +262,13 @@ class _Components:
         return free
 
 
-def _can_inline(text: bytes, document: Node) -> bool:
+def _can_inline(text: bytes, document: SchemaObject) -> bool:
     """Return whether each reference is to a whole definition of the document.
 
     Those are written in place where they can be, since Open WebUI follows no reference below `additionalProperties`.
     """
     held = document.get("$defs")
-    definitions = cast("Node", held) if isinstance(held, dict) else {}
+    definitions = cast("SchemaObject", held) if isinstance(held, dict) else {}
     if not 0 < len(definitions) <= MAX_INLINED or not all(isinstance(each, dict) for each in definitions.values()):
         return False
     found = cast("list[bytes]", _REFERENCE.findall(text))
@@ -276,14 +280,14 @@ def _can_inline(text: bytes, document: Node) -> bool:
 class _Place(NamedTuple):
     """A schema, and the schema with an `$id` around it, or the whole document, at which its references begin."""
 
-    schema: Node
-    resource: Node
+    schema: SchemaObject
+    resource: SchemaObject
 
 
 class _MovedSchema:
     """One document of JSON Schema on its way into an OpenAPI document; it is changed in place."""
 
-    def __init__(self, document: Node, what: str, take: Callable[[str], str], components: Node) -> None:
+    def __init__(self, document: SchemaObject, what: str, take: Callable[[str], str], components: SchemaObject) -> None:
         self._references = References(document)  # before the repair, which removes the anchors of older drafts
         stated = document.pop("$schema", _NEWEST)
         if not isinstance(stated, str) or stated.removesuffix("#") != _NEWEST:
@@ -298,10 +302,10 @@ class _MovedSchema:
             (keyword, name): take(name)
             for keyword in _DEFINITIONS
             if isinstance(held := document.get(keyword), dict)
-            for name in cast("Node", held)
+            for name in cast("SchemaObject", held)
         }
 
-    def move(self) -> Node:
+    def move(self) -> SchemaObject:
         """Return the schema without its definitions, which are components now."""
         # Looked up before anything changes: references lead through what is moved.
         changes = [(place.schema, self._targets(place)) for place in self._list_schemas()]
@@ -310,7 +314,7 @@ class _MovedSchema:
                 schema.pop(keyword, None)
             _apply(schema, targets)
         for (keyword, name), component in self._names.items():
-            self._components[component] = _as_object(cast("Node", self._document[keyword])[name])
+            self._components[component] = _as_object(cast("SchemaObject", self._document[keyword])[name])
         for keyword in _DEFINITIONS:
             if isinstance(self._document.get(keyword), dict):
                 del self._document[keyword]
@@ -340,16 +344,18 @@ class _MovedSchema:
             resource = schema if isinstance(identifier, str) and not identifier.startswith("#") else resource
             places.append(_Place(schema, resource))
             waiting += [
-                _Place(cast("Node", inner), resource) for _, _, inner in subschemas(schema) if isinstance(inner, dict)
+                _Place(cast("SchemaObject", inner), resource)
+                for _, _, inner in subschemas(schema)
+                if isinstance(inner, dict)
             ]
 
-    def _named_by(self, place: _Place) -> Iterator[Node]:
+    def _named_by(self, place: _Place) -> Iterator[SchemaObject]:
         for keyword in _REFERENCES:
             found = self._find(place.schema.get(keyword), place.resource)
             if isinstance(found, dict):
                 yield found
 
-    def _targets(self, place: _Place) -> list[Node]:
+    def _targets(self, place: _Place) -> list[SchemaObject]:
         """Return the references of a schema as schemas; one that leads nowhere is left out, and so means any value."""
         given = [place.schema[keyword] for keyword in _REFERENCES if keyword in place.schema]
         found = [self._find(reference, place.resource) for reference in given]
@@ -359,7 +365,7 @@ class _MovedSchema:
             if each is not None
         ]
 
-    def _find(self, reference: object, resource: Node) -> Node | Literal[False] | None:
+    def _find(self, reference: object, resource: SchemaObject) -> SchemaObject | Literal[False] | None:
         """Return the schema that a reference names, False for the one that nothing fits, None for none."""
         if not isinstance(reference, str):
             return None
@@ -371,7 +377,11 @@ class _MovedSchema:
         if found is False or found is NO_VALUE:
             return False
         # What the repair removed has no path any more.
-        return cast("Node", found) if isinstance(found, dict) and id(cast("Node", found)) in self._paths else None
+        return (
+            cast("SchemaObject", found)
+            if isinstance(found, dict) and id(cast("SchemaObject", found)) in self._paths
+            else None
+        )
 
     def _pointer_to(self, at: Path) -> str:
         name = self._names.get(at[:2])
@@ -388,20 +398,20 @@ def _ignore(at: Path, why: str) -> None:
     """Take no note of a keyword that the repair removes: callers are told when the tool is registered."""
 
 
-def _mappings(document: Node) -> Iterator[tuple[Node, Path]]:
+def _mappings(document: SchemaObject) -> Iterator[tuple[SchemaObject, Path]]:
     """Yield every object of the document, with its path."""
     waiting: list[tuple[object, Path]] = [(document, ())]
     while waiting:
         value, at = waiting.pop()
         if isinstance(value, dict):
-            node = cast("Node", value)
+            node = cast("SchemaObject", value)
             yield node, at
             waiting += [(inner, (*at, key)) for key, inner in node.items()]
         elif isinstance(value, list):
             waiting += [(inner, (*at, str(index))) for index, inner in enumerate(cast("list[object]", value))]
 
 
-def _apply(schema: Node, targets: list[Node]) -> None:
+def _apply(schema: SchemaObject, targets: list[SchemaObject]) -> None:
     """Add the references to a schema: the one that it has, or each as a part of `allOf`."""
     if len(targets) == 1 and not (schema.keys() & targets[0].keys()):
         schema |= targets[0]
@@ -414,7 +424,7 @@ def _as_object(schema: object) -> object:
     """Return the schema; importers know objects only, so one that is true or false becomes one."""
     if isinstance(schema, bool):
         return {} if schema else {"not": {}}
-    return cast("Node", schema) if isinstance(schema, dict) else {}
+    return cast("SchemaObject", schema) if isinstance(schema, dict) else {}
 
 
 def _pointer(component: str, at: Path = ()) -> str:

@@ -1,1 +1,1 @@
-"""Tools of a toolplug executor as those of an agent framework; each module needs the framework of its name."""
+"""Tools of a toolplug executor as those of an agent framework, a module each; and tools of frameworks in toolplug."""

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from toolplug import library_types
 from toolplug.catalog.call import CallContext, ToolCall
 from toolplug.catalog.definition import Hosted, HostedItem, ToolDefinition, ToolHints, check_provider_tool_name
-from toolplug.catalog.plan import Target
+from toolplug.catalog.plan import CallRunner, Target
 from toolplug.catalog.schema import Schema
 from toolplug.config.units import parse_duration
 from toolplug.errors import InvalidDefinition
@@ -198,7 +198,8 @@ def route(method: str, path: str, *, public: bool = False, scope: str | None = N
 class BoundTool(NamedTuple):
     """A tool of one instance. `target` returns a coroutine, or blocks; `convert` is applied to its arguments before.
 
-    `copies`: the arguments must be copied, since its code could change them.
+    `copies`: the arguments must be copied, since its code could change them. `runner` runs one that does not block,
+    None for a task.
     """
 
     definition: ToolDefinition
@@ -207,6 +208,7 @@ class BoundTool(NamedTuple):
     wants_context: bool
     convert: Convert | None
     copies: bool = True
+    runner: CallRunner | None = None
 
 
 def bound_tools(provider: object) -> list[BoundTool]:

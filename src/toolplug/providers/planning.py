@@ -11,16 +11,17 @@ from toolplug.catalog.definition import ALWAYS, Offered, ToolDefinition, check_p
 from toolplug.catalog.plan import CallRunner, Target, Tool
 from toolplug.catalog.schema import Schema
 from toolplug.config.nearest import name_hint
+from toolplug.config.units import DEFAULT_ORIGIN
 from toolplug.errors import InvalidDefinition, ProviderError
 from toolplug.execution.accounting import level_of
 from toolplug.execution.limits.limiters import SourceSwitch
-from toolplug.execution.limits.resolved_limits import DEFAULT_ORIGIN, NO_LIMITS, LimitLevel
+from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.plans import NO_RULE, CallServices, PlanBuilder, PlanSource, ToolRule
 from toolplug.execution.user_auth import AuthOwner
 from toolplug.providers.authoring import BoundTool, bound_tools
 from toolplug.providers.entry import ProviderEntry, ProviderState
 from toolplug.providers.lifecycle import run_step
-from toolplug.providers.provider import FunctionProvider
+from toolplug.providers.provider import FunctionProvider, target_of
 from toolplug.runtime.duplicates import first_repeated
 
 _LOG = logging.getLogger("toolplug.providers")
@@ -71,7 +72,10 @@ def _bound(provider: FunctionProvider) -> Sequence[BoundTool]:
             # The definition that `tools()` has returned: an override may have changed the text of a decorated method.
             bound.append(method._replace(definition=definition, copies=not definition.parameters.only_scalars))
         else:
-            bound.append(BoundTool(definition, provider.execute, blocking=False, wants_context=True, convert=None))
+            target, runner = target_of(provider)
+            # What runs outside of this process gets a copy as it is: scalars need no other.
+            copies = runner is None or not definition.parameters.only_scalars
+            bound.append(BoundTool(definition, target, False, True, None, copies, runner))
     return bound
 
 
@@ -143,6 +147,7 @@ class _ToolPlanner:
                 self._switch,
                 accounting.counters(entry.key, ref.name),
                 accounting.abandoned_limit(KIND, entry.key),
+                runner=bound.runner,
             ),
             rule.policy_in(rule.policy, DEFAULT_ORIGIN if rule.policy is None else origin("policy")),
             None if rule.limits == NO_LIMITS else own,

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from toolplug import library_types
 from toolplug.catalog.call import CallContext, ToolCall, enter_frame
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.plan import Target
+from toolplug.catalog.plan import CallRunner, Target
 from toolplug.errors import InvalidDefinition
 from toolplug.providers.authoring import bound_tools, declare
 from toolplug.providers.offering.definitions import Prompt, Resource
@@ -112,6 +112,19 @@ def enter_site(provider: object, site: ProviderContext) -> None:
 def site_of(provider: object) -> ProviderContext | None:
     """Return the context of the provider, None before it is started."""
     return vars(provider).get(_SITE)
+
+
+_TARGET = "_toolplug_target"
+
+
+def set_target(provider: FunctionProvider, target: Target, runner: CallRunner) -> None:
+    """Have `runner` run calls of the provider's tools by `target`, in place of tasks by its `execute`."""
+    vars(provider)[_TARGET] = target, runner
+
+
+def target_of(provider: FunctionProvider) -> tuple[Target, CallRunner | None]:
+    """Return the target of a provider with an `execute` of its own, and what runs it; None for tasks."""
+    return vars(provider).get(_TARGET, (provider.execute, None))
 
 
 def adapt_hooks(kind: type) -> None:

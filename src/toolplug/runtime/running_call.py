@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any
+
+from toolplug.runtime.timers import Timers
 
 _PARTS = 5
 """Of the time for which `wait_longer` waits."""
@@ -13,16 +16,20 @@ class RunningCall:
     """A tool's call that did not end in its first step.
 
     It ends exactly once. Its caller may stop waiting earlier, at the deadline or when it is cancelled itself; then the
-    tool is asked to stop, through `cancel`, and goes on until it does.
+    tool is asked to stop, through `cancel`, and goes on until it does. Awaited, it returns what the tool has returned
+    and raises its error; who is cancelled meanwhile asks the tool to stop, and still waits for its end.
     """
 
-    __slots__ = ("_cancel", "_listener", "_loop", "_waiter", "done", "error", "value")
+    __slots__ = ("_cancel", "_listener", "_loop", "_timers", "_waiter", "done", "error", "value")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, cancel: Callable[[], object] | None) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, cancel: Callable[[], object] | None, timers: Timers | None = None
+    ) -> None:
         self.done: bool = False
         self.value: object = None
         self.error: BaseException | None = None
         self._loop = loop
+        self._timers: asyncio.AbstractEventLoop | Timers = timers or loop
         self._cancel = cancel
         self._waiter: asyncio.Future[bool] | None = None
         self._listener: Callable[[], None] | None = None
@@ -58,6 +65,27 @@ class RunningCall:
         if self._waiter is not None:
             _expire(self._waiter)
 
+    def __await__(self) -> Generator[Any, None, object]:
+        asked = False
+        while not self.done:
+            self._waiter = self._loop.create_future()
+            try:
+                yield from self._waiter
+            except asyncio.CancelledError:
+                if asked:
+                    raise
+                asked = True
+                self.cancel()
+        if asked:
+            raise asyncio.CancelledError
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+    def wait_until(self, time: float) -> Coroutine[Any, Any, bool]:
+        """Wait until this loop time at most, like `wait`."""
+        return self.wait(time - self._loop.time())
+
     async def wait(self, seconds: float, *, ask: bool = True) -> bool:
         """Wait at most `seconds` for the end; return whether it came. Raises only the caller's own cancellation.
 
@@ -67,7 +95,7 @@ class RunningCall:
         if self.done:
             return True
         self._waiter = waiter = self._loop.create_future()
-        timer = self._loop.call_later(max(seconds, 0.0), _expire, waiter)
+        timer = self._timers.call_later(max(seconds, 0.0), _expire, waiter)
         try:
             ended = await waiter
         # `GeneratorExit`: the caller's coroutine is closed without its loop, as when the loop ends first. `cancel`

@@ -20,11 +20,11 @@ from toolplug.errors import StoreUnavailable
 from toolplug.execution.user_auth import AuthOwner, UserAuth
 from toolplug.host.file.settings import Auth
 from toolplug.host.keys.host_key import Sealer
+from toolplug.part_protocols.host_part import PartServices
 from toolplug.parts.credentials.exchange import ExchangedTokens
 from toolplug.parts.credentials.oauth import OAuthCredentials
 from toolplug.parts.credentials.service import TokenService
 from toolplug.parts.credentials.tokens import LEASES, TOKENS
-from toolplug.providers.host_part import PartServices
 from toolplug.stores.store import DelegatingStore, Record, Store
 
 T = TypeVar("T")

@@ -37,6 +37,8 @@ FLUSH_S_EACH = 0.015
 """How long calls are collected, and how much longer for each visitor: fifty of them look once a second."""
 MAX_SHOWN = 100
 """Calls of a tenant in one batch; of more, failures come first, and the others are counted."""
+MAX_SENT = 1_500
+"""Calls that all visitors together are sent in one batch: 100 for each of fifty took 5 to 13 ms of a processor."""
 MAX_NOTED = 10_000
 """Calls that are noted between two batches; beyond, the tenant with the most of them loses its oldest."""
 RECENT = 200
@@ -52,7 +54,6 @@ MAX_WATCHED = 2_000
 """Calls that a watched rule would have denied, until they are answered: as many run at once in a busy host."""
 MAX_CRASHES = 50
 """Crashes that are kept for who has just tried a tool; a trace has up to 64 Ki characters."""
-
 MAX_FRESH = 64
 """Notes that wait to be sorted. Between two requests the processor forgets this code: after 8 MB of other data one note
 alone takes 20 µs to sort, and each of 63 together 2 µs."""
@@ -328,19 +329,18 @@ class CallFeed:
         self._flushing = None
         self.sort_notes()
         noted, self._noted, self._noted_in_all = self._noted, {}, 0
-        tenants = {viewer.tenant for viewer in self._viewers}
-        if self._hour is not None:
-            tenants.add(None)
-        chosen = {tenant: _most_telling(_of(noted, tenant)) for tenant in tenants}
-        wanted = {number: note for notes in chosen.values() for number, note in notes}
+        most = min(MAX_SHOWN, MAX_SENT // max(len(self._viewers), 1))
+        chosen = {tenant: _most_telling(_of(noted, tenant), most) for tenant in {each.tenant for each in self._viewers}}
+        remembered = [] if self._hour is None else _most_telling(_of(noted, None), MAX_SHOWN)
+        wanted = {number: note for notes in (*chosen.values(), remembered) for number, note in notes}
         if self._keep:
             wanted.update(note for notes in noted.values() for queue in (notes.failed, notes.others) for note in queue)
         seen = {number: self._see(number, wanted[number]) for number in sorted(wanted)}
         batches: dict[str | None, tuple[bytes, int]] = {}
-        for tenant in {viewer.tenant for viewer in self._viewers}:
+        for tenant, notes in chosen.items():
             answered = sum(each.answered for each in _of(noted, tenant))
             if answered:
-                calls = [seen[number] for number, _ in chosen[tenant]]
+                calls = [seen[number] for number, _ in notes]
                 batches[tenant] = (calls_event(calls, answered - len(calls)), answered)
         for viewer in self._viewers:
             if viewer.tenant in batches:
@@ -489,11 +489,11 @@ def _of(noted: Mapping[str, NotesOfTenant], tenant: str | None) -> list[NotesOfT
     return [notes for owner, notes in noted.items() if tenant in (None, owner)]
 
 
-def _most_telling(noted: Sequence[NotesOfTenant]) -> list[tuple[int, Note]]:
-    """Return as many notes as a batch shows, in their order: the newest failures first, then the newest others.
+def _most_telling(noted: Sequence[NotesOfTenant], most: int) -> list[tuple[int, Note]]:
+    """Return so many notes at most, in their order: the newest failures first, then the newest others.
 
     The tenants have a place in turn, so that a flood of one hides nothing of the others.
     """
     turns = zip_longest(*(chain(reversed(notes.failed), reversed(notes.others)) for notes in noted))
     found = (note for turn in turns for note in turn if note is not None)
-    return sorted(islice(found, MAX_SHOWN), key=itemgetter(0))
+    return sorted(islice(found, most), key=itemgetter(0))

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from toolplug import Ticket
 from toolplug.errors import StoreError
-from toolplug.execution.host_approvals import HostApprovals
+from toolplug.part_protocols.approvals import HostApprovals
 from toolplug.runtime.tasks import BackgroundTasks
 
 LOOK_S = 1.0

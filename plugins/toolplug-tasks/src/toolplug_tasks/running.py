@@ -19,7 +19,7 @@ from toolplug.catalog.exact_json import as_object, dump_json
 from toolplug.cluster.followed import Follower
 from toolplug.crashes import log_crash
 from toolplug.errors import StoreError
-from toolplug.execution.host_approvals import NO_APPROVALS, HostApprovals, PartApprovals
+from toolplug.part_protocols.approvals import NO_APPROVALS, HostApprovals, PartApprovals
 from toolplug.providers.offering.mcp_extensions import ExtendedCall, ExtensionRefused, Fields
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.stores.store import Change

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from toolplug.apart.confinement.bounds import MAX_FILES, measure_disk
+from toolplug.apart.confinement.bounds import UNCOUNTED, measure_disk
 from toolplug.apart.confinement.confinement import Confinement
 from toolplug.apart.confinement.file_grants import OpenedFile, open_grants
 from toolplug.apart.confinement.network import NetworkProxy
@@ -40,9 +40,7 @@ class Access:
         own, written = _absolute(state_dir), [Path(each.grant.path) for each in self._files if each.grant.writable]
         before = await in_own_thread(partial(measure_disk, written))
         if before is None:
-            self._log(
-                logging.WARNING, f"what it writes to granted folders is not counted: they have over {MAX_FILES} files"
-            )
+            self._log(logging.WARNING, f"what it writes to granted folders is not counted: {UNCOUNTED}")
             return Opening(self._files, own, proxy, (own,))
         return Opening(self._files, own, proxy, (own, *written), before)
 

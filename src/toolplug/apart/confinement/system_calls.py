@@ -10,10 +10,14 @@ comparisons, so it is made here:
     for `clone`              with a flag of a new namespace: refuse
     for each that has a mode with the bits of setuid or setgid: refuse
     for `socket`             of another family than Unix and internet: refuse
+    for `fcntl`              a lease, or a longer pipe: refuse
+    for `setsockopt`         the size of a buffer: do nothing, and say that it is done
     allow
 
 `clone3` and `openat2` are refused as unknown: what they are to do is in memory, where a filter cannot look. Libraries
 then use `clone` and `openat`. A file that another user runs as the host's user would be a way out of a granted folder.
+Some things the kernel counts for each user, and there the provider is the host's user: with all 128 instances of inotify,
+or all memory of pipes, it would take them from the host. A lease holds up for 45 s who opens a file.
 """
 
 from __future__ import annotations
@@ -21,14 +25,15 @@ from __future__ import annotations
 import errno
 import platform
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 _INSTRUCTION = struct.Struct("=HBBI")
 """`struct sock_filter` of linux/filter.h: code, jump if true, jump if false, constant."""
 _LOAD, _EQUAL, _GREATER_EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW = 0x7FFF0000
-_REFUSE = 0x00050000
+_REFUSE, _DONE = 0x00050000, 0
+"""The answer of an error, and the one that is none: the call does nothing, and returns 0."""
 _NUMBER, _ARCHITECTURE, _ARGUMENTS, _ARGUMENT = 0, 4, 16, 8
 """Offsets in `struct seccomp_data` and its size of an argument, whose low half comes first on both architectures."""
 _CREATES = 0o20000100
@@ -36,6 +41,11 @@ _CREATES = 0o20000100
 _SETUID_SETGID = 0o6000
 _FAMILIES = (1, 2, 10)
 """AF_UNIX, AF_INET, AF_INET6: a vsock, for one, reaches the machine around a virtual one through every namespace."""
+_OF_FILES = (1024, 1031)
+"""F_SETLEASE, F_SETPIPE_SZ."""
+_OF_SOCKETS, _BUFFERS = 1, (7, 8)
+"""SOL_SOCKET; SO_SNDBUF, SO_RCVBUF: the host counts each socket as one with the usual buffer. Programs ask for another
+one as a hint, and some fail when it is refused."""
 _NEW_NAMESPACES = 0x7E020080
 """CLONE_NEWTIME, NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET."""
 _BEYOND = 463
@@ -78,6 +88,8 @@ class _Architecture(NamedTuple):
     audit: int
     clone: int
     socket: int
+    fcntl: int
+    setsockopt: int
     modes: Mapping[int, int]
     opens: Mapping[int, int]
     refused: Mapping[str, int]
@@ -88,6 +100,8 @@ _X86_64 = _Architecture(
     audit=0xC000003E,
     clone=56,
     socket=41,
+    fcntl=72,
+    setsockopt=54,
     modes={85: 1, 90: 1, 91: 1, 133: 1, 259: 2, 268: 2, 452: 2},  # creat chmod fchmod mknod mknodat fchmodat fchmodat2
     opens={2: 2, 257: 3},  # open openat
     foreign=0x40000000,
@@ -140,6 +154,7 @@ _X86_64 = _Architecture(
         "add_key": 248,
         "request_key": 249,
         "keyctl": 250,
+        "inotify_init": 253,
         "migrate_pages": 256,
         "unshare": 272,
         "move_pages": 279,
@@ -147,6 +162,7 @@ _X86_64 = _Architecture(
         "fanotify_init": 300,
         "name_to_handle_at": 303,
         "open_by_handle_at": 304,
+        "inotify_init1": 294,
         "clock_adjtime": 305,
         "setns": 308,
         "process_vm_readv": 310,
@@ -164,10 +180,13 @@ _AARCH64 = _Architecture(
     audit=0xC00000B7,
     clone=220,
     socket=198,
+    fcntl=25,
+    setsockopt=208,
     modes={33: 2, 52: 1, 53: 2, 452: 2},  # mknodat fchmod fchmodat fchmodat2
     opens={56: 3},  # openat
     refused={
         "lookup_dcookie": 18,
+        "inotify_init1": 26,
         "umount2": 39,
         "mount": 40,
         "pivot_root": 41,
@@ -262,8 +281,11 @@ def filter_program(machine: str | None = None) -> bytes:
     # Each known family jumps to the end, over the refusal.
     families += [_make(_EQUAL, family, len(_FAMILIES) - place, 0) for place, family in enumerate(_FAMILIES)]
     families += [_make(_RETURN, _REFUSE | errno.EAFNOSUPPORT)]
-    program += [*_for_call(its.socket, families), _make(_RETURN, _ALLOW)]
-    return b"".join(program)
+    program += _for_call(its.socket, families)
+    program += _for_call(its.fcntl, _answer_to(1, _OF_FILES, errno.EPERM))
+    sizes = _answer_to(2, _BUFFERS, _DONE)
+    program += _for_call(its.setsockopt, [_load_argument(1), _make(_EQUAL, _OF_SOCKETS, 0, len(sizes)), *sizes])
+    return b"".join([*program, _make(_RETURN, _ALLOW)])
 
 
 def refused_numbers(machine: str) -> Mapping[str, int]:
@@ -286,6 +308,11 @@ def _for_call(number: int, checks: list[bytes]) -> list[bytes]:
 
 def _refuse_bits(place: int, bits: int) -> list[bytes]:
     return [_load_argument(place), *_refuse_if(_ANY_BIT, bits, errno.EPERM)]
+
+
+def _answer_to(place: int, values: Sequence[int], error: int) -> list[bytes]:
+    """Return the answer to a call with one of these values as its argument."""
+    return [_load_argument(place), *(each for value in values for each in _refuse_if(_EQUAL, value, error))]
 
 
 def _refuse_if(code: int, constant: int, error: int) -> list[bytes]:

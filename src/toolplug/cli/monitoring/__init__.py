@@ -1,1 +1,1 @@
-"""What monitors a host: a Grafana board and Prometheus rules for exactly one configuration."""
+"""The board and the rules that `toolplug dashboard` fills in."""

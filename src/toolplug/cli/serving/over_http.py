@@ -17,6 +17,7 @@ from typing import Protocol
 
 import uvicorn
 
+from toolplug.catalog.call import ToolStatus
 from toolplug.cli.crashes import code_keys, left_running
 from toolplug.cli.event_loop import run_to_end
 from toolplug.cli.output import STATUS_COLOURS, paint
@@ -367,8 +368,8 @@ def rarely_collected() -> Generator[None]:
 def _log_call(provider: str, tool_name: str, status: str, seconds: float) -> None:
     """Log a finished call: its tool, provider, status, and duration in milliseconds.
 
-    Not one of an unknown tool, whose name is in the line of the audit log.
+    Not one that the audit log has with its caller and the reason: it was refused, or its tool is unknown.
     """
-    if provider != UNKNOWN:
+    if provider != UNKNOWN and status not in (ToolStatus.DENIED, ToolStatus.LIMITED):
         shown = paint(status, STATUS_COLOURS.get(status, "yellow"))
         _CALLS.info("%s (%s) %s %.0f ms", tool_name, provider, shown, seconds * 1000)

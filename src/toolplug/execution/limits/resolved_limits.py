@@ -16,7 +16,16 @@ from pydantic_core import PydanticCustomError
 
 from toolplug.catalog.plan import ArtifactKeeper, Limiter, Plan, Retry, Setting
 from toolplug.catalog.text import pluralize
-from toolplug.config.units import Duration, FileMapping, RateLimit, Size, format_duration, format_rate, format_size
+from toolplug.config.units import (
+    DEFAULT_ORIGIN,
+    Duration,
+    FileMapping,
+    RateLimit,
+    Size,
+    format_duration,
+    format_rate,
+    format_size,
+)
 from toolplug.execution.accounting import CallAccounting, LevelKey, what_of
 from toolplug.execution.limits.limiters import Uncounted
 
@@ -26,7 +35,6 @@ DEFAULT_TIMEOUT_S = 60.0
 DEFAULT_RESULT_BYTES = 1024 * 1024
 DEFAULT_DRAIN_S = 30.0
 DEFAULT_BLOCKING = 16
-DEFAULT_ORIGIN = "default"
 
 _WIDER = 2
 """The number of levels that are wider than a toolset: that of every tool, and the provider's."""

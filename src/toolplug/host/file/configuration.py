@@ -36,16 +36,16 @@ from toolplug.host.file.part_sections import (
     with_named_plugins,
 )
 from toolplug.host.file.plugin_hooks import check_plugin_hooks
-from toolplug.host.file.provider_entries import ProviderEntries, origin_of
+from toolplug.host.file.provider_entries import ProviderEntries
 from toolplug.host.file.settings import ApiKey, HostSettings, same_keys
 from toolplug.host.file.store_entry import ConfiguredStore, read_store
 from toolplug.host.file.tool_servers import NO_ENTRIES, ServerEntries, server_kind
 from toolplug.host.file.tool_servers import SECTION as SERVERS
 from toolplug.host.file.toolset_entries import ToolsetEntries, prefixes_of, unknown_toolsets
 from toolplug.host.file.user_auth_entries import user_auth_problems
+from toolplug.part_protocols.host_part import HostPart, SectionFacts
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderState
 from toolplug.providers.entry_points import Installed
-from toolplug.providers.host_part import HostPart, SectionFacts
 from toolplug.stores.open import open_store
 
 USER_FILE = Path(".config") / "toolplug" / "providers.yaml"
@@ -144,7 +144,7 @@ class Configuration:
 
     def origin(self, *path: str) -> str:
         """Return the place of a path as `file:line`; `default` if the file does not have it."""
-        return origin_of(self.providers.document, path)
+        return self.providers.document.origin_of(path)
 
 
 @dataclass(slots=True, eq=False)
@@ -210,7 +210,7 @@ def _refusal(problems: Sequence[Problem], *, alone: bool) -> ConfigError:
     """
     if alone:
         problems = [
-            replace(each, line=0, column=0, path="", message=each.message.removeprefix(f"{_type_of_code(each.file)}: "))
+            replace(each, path="", message=each.message.removeprefix(f"{_type_of_code(each.file)}: "))
             for each in problems
         ]
     return ConfigError(sorted(problems, key=lambda item: (item.line, item.column))[:MAX_PROBLEMS])
@@ -323,7 +323,7 @@ def _document_of_code(path: str) -> Document:
     key = re.sub(r"[^a-z0-9]+", "_", Path(path).stem.lower()).strip("_") or "file"
     # JSON is YAML: the name of a file may have quotes and colons.
     text = f"providers: {{{key}: {{type: {json.dumps(_type_of_code(path))}, enabled: true}}}}"
-    return parse_document(text.encode(), file=path)
+    return replace(parse_document(text.encode(), file=path), written=False)
 
 
 _ApiKeys = Mapping[int, ApiKey]

@@ -20,8 +20,8 @@ from toolplug.errors import InvalidDefinition, Problem, ProviderError
 from toolplug.host.file.provider_entries import SECTION, ProviderEntries
 from toolplug.host.file.settings import HostSettings
 from toolplug.host.file.tool_servers import SECTION as SERVERS
+from toolplug.part_protocols.host_part import HostPart
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderState, failed_record
-from toolplug.providers.host_part import HostPart
 from toolplug.providers.loading import ProviderType
 from toolplug.providers.routes import DeclaredRoutes, is_reserved, route_problems
 

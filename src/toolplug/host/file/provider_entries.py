@@ -22,7 +22,6 @@ from toolplug.config.run_settings import names_engine
 from toolplug.config.yaml_tree import MAX_PROBLEMS, KeyPath, MappingNode, ScalarNode, Value, shown_path
 from toolplug.crashes import outline_error
 from toolplug.errors import ConfigError, NoSuchProvider, Problem, ProviderError
-from toolplug.execution.limits.resolved_limits import DEFAULT_ORIGIN
 from toolplug.host.file.packages import (
     find_there,
     installed_elsewhere,
@@ -65,15 +64,6 @@ _DIALLED = "toolplug.apart.workers.entries"
 
 _Found = InstalledProvider | ProviderEntry
 _SWITCHED_OFF = ("enabled is false", "remove enabled: false")
-
-
-def origin_of(document: Document, path: KeyPath) -> str:
-    """Return the place of a path as `file:line`; `default` for one that the document does not have."""
-    try:
-        document.node(path)
-    except KeyError:
-        return DEFAULT_ORIGIN
-    return f"{document.file}:{document.key_mark(path).line}"
 
 
 class LoadedEntry(NamedTuple):

@@ -58,7 +58,7 @@ class ToolsetEntries:
 
 
 def _place(document: Document, *path: str) -> str:
-    return f"{document.file}:{document.key_mark(path).line}"
+    return document.place(path)
 
 
 def prefixes_of(document: Document, settings: HostSettings, coded: Mapping[str, str]) -> dict[str, str]:

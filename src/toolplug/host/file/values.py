@@ -21,11 +21,11 @@ from toolplug.config.document import Document
 from toolplug.config.environment import has_reference
 from toolplug.config.masking import MASK, holds_credentials, looks_secret, without_credentials, without_secrets
 from toolplug.config.model_shape import Shapes, is_secret, shapes_at, shapes_of
+from toolplug.config.units import DEFAULT_ORIGIN
 from toolplug.config.yaml_tree import KeyPath, ListNode, MappingNode, Node, ScalarNode, Value, shown_path, value_of
-from toolplug.execution.limits.resolved_limits import DEFAULT_ORIGIN, MostSpecific
+from toolplug.execution.limits.resolved_limits import MostSpecific
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.provider_entries import SECTION as PROVIDERS
-from toolplug.host.file.provider_entries import origin_of
 from toolplug.host.file.settings import ProviderSettings, changed_sections
 from toolplug.host.file.tool_servers import SECTION as SERVERS
 
@@ -219,7 +219,7 @@ def _value(
         path=shown_path(path),
         text=_mask(written) if secret else _show(path, written),
         source=source,
-        origin=f"{document.file}:{document.key_mark(path).line}",
+        origin=document.place(path),
         secret=secret,
         written=written,
     )
@@ -300,4 +300,4 @@ def _has(document: Document, path: KeyPath) -> bool:
     """Return whether the file has the value, or names a file for it."""
     *parents, last = path
     paths = (path, (*parents, f"{last}{_FILE_SUFFIX}")) if isinstance(last, str) else (path,)
-    return any(origin_of(document, each) != DEFAULT_ORIGIN for each in paths)
+    return any(document.origin_of(each) != DEFAULT_ORIGIN for each in paths)

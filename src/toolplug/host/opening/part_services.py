@@ -9,7 +9,6 @@ from prometheus_client import CollectorRegistry
 from toolplug.catalog.call import Principal
 from toolplug.catalog.definition import SEARCH_SOURCE
 from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.host_sessions import HostSessions
 from toolplug.execution.plans import CallServices
 from toolplug.host.artifacts import SOURCE
 from toolplug.host.file.configuration import CurrentConfiguration
@@ -17,7 +16,8 @@ from toolplug.host.opening.records import HostRecords
 from toolplug.host.running_parts import RunningParts
 from toolplug.host.toolsets.service import ToolsetService
 from toolplug.host.views import Views
-from toolplug.providers.host_part import PartServices
+from toolplug.part_protocols.host_part import PartServices
+from toolplug.part_protocols.sessions import HostSessions
 from toolplug.providers.plugins.registration import PluginManager
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.providers.site import Sealing

@@ -12,7 +12,6 @@ from prometheus_client import CollectorRegistry
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.execution.executor import open_catalog
-from toolplug.execution.host_approvals import PartApprovals
 from toolplug.execution.plans import CallServices
 from toolplug.host.admin.reload import wanted_providers
 from toolplug.host.admin.store_identity import hash_key, host_id
@@ -38,6 +37,7 @@ from toolplug.host.running_parts import RunningParts
 from toolplug.host.tool_infos import ToolInfos
 from toolplug.host.toolsets.service import McpRegistration, ToolsetService
 from toolplug.host.views import Views
+from toolplug.part_protocols.approvals import PartApprovals
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.toolsets.saved.equipped import EquippedToolsets
 from toolplug.toolsets.saved.saved_toolset import Caller

@@ -10,7 +10,6 @@ from toolplug.catalog.plan import Tool
 from toolplug.errors import HostKeyError, StoreUnavailable
 from toolplug.execution.accounting import CallAccounting, OnCall
 from toolplug.execution.executor import CallerTools
-from toolplug.execution.host_approvals import PartApprovals
 from toolplug.execution.idempotency import Replays
 from toolplug.execution.limits.resolved_limits import LimitLevel
 from toolplug.execution.plans import CallServices
@@ -24,6 +23,7 @@ from toolplug.host.opening.part_services import ToolsForParts
 from toolplug.host.opening.records import HostRecords
 from toolplug.host.running_parts import RunningParts
 from toolplug.net.egress import Egress
+from toolplug.part_protocols.approvals import PartApprovals
 from toolplug.providers.planning import KIND
 from toolplug.providers.plugins.registration import PluginManager
 from toolplug.providers.registry import RegistryServices

@@ -12,7 +12,7 @@ from toolplug.cluster.process_requests import ProcessRequests
 from toolplug.cluster.processes import Processes
 from toolplug.execution.limits.resolved_limits import DEFAULT_DRAIN_S
 from toolplug.host.file.configuration import Configuration, CurrentConfiguration
-from toolplug.host.measured_store import MeasuredStore
+from toolplug.host.operations import MeasuredStore
 from toolplug.host.quotas.stored_bytes import CountingStore
 from toolplug.sqlite.serving_lock import is_served_shared, serving_lock, warn_of_workers
 from toolplug.stores.open import enter_with_retries

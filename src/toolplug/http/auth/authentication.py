@@ -13,15 +13,17 @@ from typing import Any, Protocol, cast
 
 from starlette.authentication import AuthenticationBackend, AuthenticationError
 from starlette.requests import HTTPConnection, Request
+from starlette.types import Scope
 
 from toolplug.catalog.call import OPERATOR, Principal, check_code
 from toolplug.catalog.text import is_identity
 from toolplug.errors import SessionGone, SessionNotFound
-from toolplug.execution.host_sessions import HostSession, HostSessions
 from toolplug.host.file.settings import ApiKey, Auth, Jwt
+from toolplug.http.auth.peer import TrustedProxies, peer_of
 from toolplug.http.errors import HttpProblem
 from toolplug.http.requests import HostState, query_fields
 from toolplug.http.routing import EVERY_SCOPE
+from toolplug.part_protocols.sessions import HostSession, HostSessions
 from toolplug.stores.store import name_digest
 
 _SCHEME = b"bearer "
@@ -41,6 +43,35 @@ def bearer(headers: Headers) -> bytes | None:
 def credential(headers: Headers) -> bytes | None:
     """Return the bearer token, else the value of `X-API-Key`; None without either."""
     return bearer(headers) or headers.get(b"x-api-key")
+
+
+_FINGERPRINT = 16
+
+
+class RequestOrigin:
+    """Where a request came from, as audit lines show it; computed only when one is written."""
+
+    __slots__ = ("_proxies", "_scope")
+
+    def __init__(self, scope: Scope, proxies: TrustedProxies) -> None:
+        self._scope = scope
+        self._proxies = proxies
+
+    @property
+    def principal(self) -> Principal:
+        """The caller; `ANONYMOUS` until it has been authenticated."""
+        return self._scope["state"]["principal"]
+
+    @property
+    def peer(self) -> str:
+        """The address of the peer, behind trusted proxies that of the client."""
+        return peer_of(self._scope, self._proxies)
+
+    @property
+    def credential(self) -> str:
+        """The first 16 hex digits of the credential's SHA-256, as `toolplug keys new` shows it; empty without one."""
+        found = credential(dict(self._scope["headers"]))
+        return "" if found is None else sha256(found).hexdigest()[:_FINGERPRINT]
 
 
 def _headers(connection: HTTPConnection[Any]) -> Headers:

@@ -9,14 +9,12 @@ import math
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from hashlib import sha256
 from time import monotonic
 
 from starlette.types import Scope
 
-from toolplug.catalog.call import Principal
 from toolplug.execution.accounting import CallAccounting, audit, audit_origin
-from toolplug.http.auth.authentication import UnverifiedCredential, credential
+from toolplug.http.auth.authentication import RequestOrigin, UnverifiedCredential, credential
 from toolplug.http.auth.peer import TrustedProxies, peer_of
 from toolplug.http.errors import HttpProblem
 from toolplug.http.requests import HostState
@@ -30,33 +28,6 @@ _MAX_PEERS = 10_000
 
 _REFUSED = frozenset({401, 403, 413, 421, 431})
 _REFUSED_CODES = frozenset({"auth_unavailable", "too_many_failures", "quota_exceeded"})
-_FINGERPRINT = 16
-
-
-class RequestOrigin:
-    """Where a request came from, as audit lines show it; computed only when one is written."""
-
-    __slots__ = ("_proxies", "_scope")
-
-    def __init__(self, scope: Scope, proxies: TrustedProxies) -> None:
-        self._scope = scope
-        self._proxies = proxies
-
-    @property
-    def principal(self) -> Principal:
-        """The caller; `ANONYMOUS` until it has been authenticated."""
-        return self._scope["state"]["principal"]
-
-    @property
-    def peer(self) -> str:
-        """The address of the peer, behind trusted proxies that of the client."""
-        return peer_of(self._scope, self._proxies)
-
-    @property
-    def credential(self) -> str:
-        """The first 16 hex digits of the credential's SHA-256, as `toolplug keys new` shows it; empty without one."""
-        found = credential(dict(self._scope["headers"]))
-        return "" if found is None else sha256(found).hexdigest()[:_FINGERPRINT]
 
 
 class CredentialBrake:
@@ -89,7 +60,7 @@ class CredentialBrake:
 
 
 class Refusals:
-    """The refusals of one application, and the origins of its requests.
+    """The refusals of one application.
 
     `proxies` are those of the configuration as it is now; `counts_stored_bytes`: what providers' routes store counts
     for the caller.
@@ -100,14 +71,10 @@ class Refusals:
         self.counts_stored_bytes: bool = False
         self._brake = CredentialBrake()
 
-    def origin(self, scope: Scope) -> RequestOrigin:
-        """Return where the request came from, for audit lines."""
-        return RequestOrigin(scope, self.proxies)
-
     @contextmanager
     def within(self, scope: Scope) -> Generator[None]:
         """Within this scope, attribute audit lines and stored bytes to this request."""
-        token = audit_origin.set(self.origin(scope))
+        token = audit_origin.set(RequestOrigin(scope, self.proxies))
         try:
             yield
         finally:
@@ -136,4 +103,11 @@ class Refusals:
             accounting.count_refusal(problem.code)
             if problem.code == "quota_exceeded" and problem.param is not None:
                 accounting.quota_exceeded(problem.param)
-            audit("http.request", problem.code, state["principal"], target, state["request_id"], self.origin(scope))
+            audit(
+                "http.request",
+                problem.code,
+                state["principal"],
+                target,
+                state["request_id"],
+                RequestOrigin(scope, self.proxies),
+            )

@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 from toolplug.catalog.call import ADMIN, OPERATOR
 from toolplug.catalog.text import pluralize
 from toolplug.cluster.processes import RunningProcess
+from toolplug.config.units import timestamp
 from toolplug.errors import ConfigError, Problem, StoreError
 from toolplug.host.admin.admin import ProcessReload
 from toolplug.host.admin.configured import LastReload
@@ -25,7 +26,6 @@ from toolplug.http.requests import HostRequest, acting, query_fields, requested_
 from toolplug.http.routing import READ, TENANT, Parameter, answers, route
 from toolplug.http.tools import AGENT, SESSION
 from toolplug.providers.entry import ProviderRecord, ProviderState
-from toolplug.runtime.timestamp import timestamp
 
 
 class ProviderAnswer(TypedDict):

@@ -21,7 +21,7 @@ from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.catalog.plan import Plan
 from toolplug.errors import ApiError, StoreConflict, StoreError
 from toolplug.execution.accounting import audit
-from toolplug.execution.host_approvals import DecidedBy, GrantTerms, RevokedGrant
+from toolplug.part_protocols.approvals import DecidedBy, GrantTerms, RevokedGrant
 from toolplug.parts.approvals.events import TicketEvents, leave_untold
 from toolplug.parts.approvals.held import (
     NEVER,

@@ -19,10 +19,10 @@ from toolplug.catalog.definition import ToolRef
 from toolplug.catalog.exact_json import as_object, load_json
 from toolplug.catalog.plan import GrantRule, Plan
 from toolplug.catalog.schema import Schema
+from toolplug.config.units import timestamp
 from toolplug.errors import InvalidJson
 from toolplug.parts.approvals.limits import MAX_VIEWS
 from toolplug.parts.approvals.rules import Defaults, Matcher, defaults_of, matcher_of, matcher_of_equal
-from toolplug.runtime.timestamp import timestamp
 from toolplug.signatures.values import canonical
 from toolplug.stores.store import Record
 

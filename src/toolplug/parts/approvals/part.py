@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from toolplug.part_protocols.host_part import HostPart, HostRoutes, PartServices, RunningPart
 from toolplug.parts.approvals.settings import ApprovalSettings
-from toolplug.providers.host_part import HostPart, HostRoutes, PartServices, RunningPart
 
 _HERE = "toolplug.parts.approvals"
 
@@ -15,7 +15,7 @@ async def _open(services: PartServices, settings: ApprovalSettings) -> RunningPa
 
 
 def _routes() -> HostRoutes:
-    return (*import_module(f"{_HERE}.http").ROUTES, *import_module(f"{_HERE}.grants_http").ROUTES)
+    return import_module(f"{_HERE}.http").ROUTES
 
 
 PART: HostPart[ApprovalSettings] = HostPart(

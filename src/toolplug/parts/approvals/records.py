@@ -10,9 +10,9 @@ from typing_extensions import TypedDict
 
 from toolplug.catalog.call import CallContext, NobodyToAsk, ToolCall
 from toolplug.catalog.plan import Plan
-from toolplug.execution.host_approvals import Ticket, TicketState
+from toolplug.config.units import timestamp
 from toolplug.execution.user_auth import ScopeOf, no_scope
-from toolplug.runtime.timestamp import timestamp
+from toolplug.part_protocols.approvals import Ticket, TicketState
 from toolplug.signatures.values import canonical, decode_arguments
 from toolplug.stores.store import name_digest, tenant_digest
 

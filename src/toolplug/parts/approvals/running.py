@@ -15,7 +15,8 @@ from toolplug.catalog.plan import Plan, Refusal
 from toolplug.catalog.text import clean_text
 from toolplug.errors import ApiError, InvalidJson, StoreConflict, StoreError
 from toolplug.execution.accounting import audit
-from toolplug.execution.host_approvals import (
+from toolplug.execution.results import denied_result, limited_result, unavailable
+from toolplug.part_protocols.approvals import (
     LIFE_S,
     NO_TERMS,
     ClaimAtOnce,
@@ -27,7 +28,7 @@ from toolplug.execution.host_approvals import (
     Ticket,
     TicketState,
 )
-from toolplug.execution.results import denied_result, limited_result, unavailable
+from toolplug.part_protocols.host_part import HostTools, PartServices, RunningPart
 from toolplug.parts.approvals.events import TicketEvents, leave_untold
 from toolplug.parts.approvals.grants import Grants
 from toolplug.parts.approvals.held import GrantClaim
@@ -54,7 +55,6 @@ from toolplug.parts.approvals.records import (
 )
 from toolplug.parts.approvals.settings import ApprovalSettings
 from toolplug.parts.approvals.terms import NO_TOOLS, check_owner, check_terms
-from toolplug.providers.host_part import HostTools, PartServices, RunningPart
 from toolplug.signatures.values import encode_value
 from toolplug.stores.store import Store, key_pages
 
@@ -90,7 +90,7 @@ class Claim(NamedTuple):
 
 
 class Approvals:
-    """The tickets of one host. Implements `toolplug.execution.host_approvals.HostApprovals`.
+    """The tickets of one host. Implements `toolplug.part_protocols.approvals.HostApprovals`.
 
     `life_s` is how long a call waits; `tools` finds the tool of a call for what comes with a decision.
     """

@@ -12,12 +12,12 @@ from toolplug.config.units import format_duration
 from toolplug.errors import AccessError, ApiError, InvalidArguments
 from toolplug.execution.call_hooks.read_only import read_only_call
 from toolplug.execution.executor import LazyExecutor, ToolExecutor
-from toolplug.execution.host_approvals import MAX_REASON, Decision, DecisionTerms, GrantTerms
+from toolplug.part_protocols.approvals import MAX_REASON, Decision, DecisionTerms, GrantTerms
+from toolplug.part_protocols.host_part import HostTools
 from toolplug.parts.approvals.held import is_within
 from toolplug.parts.approvals.limits import MAX_CALLS
 from toolplug.parts.approvals.records import StoredApproval
 from toolplug.parts.approvals.rules import closed_rule
-from toolplug.providers.host_part import HostTools
 from toolplug.signatures.values import decode_arguments
 
 _SAME_CREDENTIAL = (

@@ -14,6 +14,7 @@ from toolplug.cli.event_loop import async_command
 from toolplug.cli.options import TenantOptions, config_file
 from toolplug.cli.output import print_answer, print_listing
 from toolplug.cli.store import open_shared_store
+from toolplug.config.units import timestamp
 from toolplug.errors import ApiError
 from toolplug.execution.user_auth import AuthOwner, UserAuth
 from toolplug.host.file.configuration import read_beside_host
@@ -24,7 +25,6 @@ from toolplug.parts.credentials.oauth import OAuthCredentials
 from toolplug.parts.credentials.running import HEADER, PURPOSE
 from toolplug.parts.credentials.tokens import UserConnection, connections_of_tenant
 from toolplug.providers.entry_points import find_installed
-from toolplug.runtime.timestamp import timestamp
 
 _INSTEAD = "GET, POST and DELETE of /v1/connections"
 

@@ -10,6 +10,7 @@ from typing_extensions import TypedDict
 
 from toolplug.catalog.call import ADMIN, Principal
 from toolplug.catalog.exact_json import Answer
+from toolplug.config.units import timestamp
 from toolplug.errors import ApiError
 from toolplug.execution.user_auth import AuthOwner, UserAuth
 from toolplug.http.auth.authentication import insufficient_scope, viewer_of
@@ -19,7 +20,6 @@ from toolplug.http.routing import CALL, TENANT, Parameter, answers, route
 from toolplug.parts.credentials.running import HEADER, RunningCredentials
 from toolplug.parts.credentials.service import tokens_of
 from toolplug.parts.credentials.tokens import user_key
-from toolplug.runtime.timestamp import timestamp
 
 _NO_STORE = {"cache-control": "no-store"}
 _CALLER = Parameter("caller", "the subject whose connections these are: for `admin`, of another tenant for `operator`")

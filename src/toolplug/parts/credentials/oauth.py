@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from toolplug.catalog.call import CREDENTIAL_NEEDED, SIGN_IN_NEEDED, Principal
+from toolplug.config.units import timestamp
 from toolplug.errors import StoreConflict, ToolUnavailable, Unsealable
 from toolplug.execution.user_auth import AuthOwner, OAuthClient, UserOAuth
 from toolplug.host.keys.host_key import Sealer
@@ -24,7 +25,6 @@ from toolplug.providers.provider import SignInEndpoints
 from toolplug.runtime.keyed_locks import KeyedLocks
 from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.runtime.threads import in_own_thread
-from toolplug.runtime.timestamp import timestamp
 from toolplug.stores.store import Store, name_digest
 
 CLIENTS = "credentials/client/"

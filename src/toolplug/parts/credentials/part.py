@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from toolplug.part_protocols.host_part import HostPart, HostRoutes, PartServices, RunningPart
 from toolplug.parts.credentials.settings import CredentialSettings
-from toolplug.providers.host_part import HostPart, HostRoutes, PartServices, RunningPart
 
 _HERE = "toolplug.parts.credentials"
 

@@ -11,8 +11,8 @@ from toolplug.catalog.call import CREDENTIAL_NEEDED, CallContext
 from toolplug.errors import ToolUnavailable
 from toolplug.execution.user_auth import AuthOwner, HostCredentials, UserAuth, url_for_browsers
 from toolplug.host.file.user_auth_entries import list_user_auth
+from toolplug.part_protocols.host_part import PartServices, RunningPart
 from toolplug.parts.credentials.settings import CredentialSettings
-from toolplug.providers.host_part import PartServices, RunningPart
 
 HEADER = "X-Toolplug-Credential-"
 """What a header begins with that carries a caller's credential; its name follows."""

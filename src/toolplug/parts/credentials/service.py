@@ -8,13 +8,13 @@ from toolplug.catalog.call import CallContext, Principal
 from toolplug.execution.user_auth import AuthOwner, UserAuth, UserOAuth
 from toolplug.host.file.settings import HostSettings
 from toolplug.net.egress import Egress
+from toolplug.part_protocols.host_part import PartServices
 from toolplug.parts.credentials.exchange import ExchangedTokens
 from toolplug.parts.credentials.login import BrowserLogin
 from toolplug.parts.credentials.oauth import OAuthCredentials
 from toolplug.parts.credentials.running import PURPOSE, RunningCredentials
 from toolplug.parts.credentials.settings import CredentialSettings, LoginClient
 from toolplug.parts.credentials.sign_ins import AskedSignIn
-from toolplug.providers.host_part import PartServices
 from toolplug.providers.plugins.registration import PluginManager
 from toolplug.providers.provider import SignInEndpoints
 

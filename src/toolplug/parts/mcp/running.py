@@ -33,8 +33,8 @@ from toolplug.host.file.tool_servers import (
     ServerServices,
     Status,
 )
+from toolplug.part_protocols.host_part import PartServices, RunningPart
 from toolplug.parts.mcp.limits import LONGEST_DISCOVERY_S, SERVERS
-from toolplug.providers.host_part import PartServices, RunningPart
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.runtime.threads import in_own_thread
 from toolplug.stores.store import key_pages

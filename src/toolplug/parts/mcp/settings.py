@@ -26,7 +26,6 @@ from toolplug.errors import ConfigError, Problem
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, Limits
 from toolplug.execution.plans import Policy
 from toolplug.execution.user_auth import UserAuth
-from toolplug.host.file.provider_entries import origin_of
 from toolplug.host.file.settings import OfferSetting, ToolRuleSetting, acting
 from toolplug.host.file.tool_servers import SECTION, EntrySchema
 from toolplug.parts.mcp.client.connection import MISSING
@@ -282,7 +281,7 @@ def _server(section: Section, name: str) -> Server:
         offer=settings.offer,
         tools=settings.tools,
         limits=settings.limits,
-        origin=lambda *path: origin_of(document, (SECTION, name, *path)),
+        origin=lambda *path: document.origin_of((SECTION, name, *path)),
     )
 
 

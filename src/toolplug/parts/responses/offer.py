@@ -25,6 +25,7 @@ from toolplug.parts.responses.request_tools import (
     ClientTool,
     RequestedServerTools,
     as_function_choice,
+    make_refusal,
     named_servers,
     read_tools,
 )
@@ -151,20 +152,20 @@ def check_choice(request: ResponseRequest, offer: Offer) -> None:
     if as_object(request.tool_choice).get("type") in {"function", CUSTOM}:
         name = _name_of(offer.choice)
         if name is None or not any(_name_of(entry) == name for entry in offer.tools):
-            raise _make_refusal("tool_choice", f"it names {name!r}, which is no tool of this request")
+            raise make_refusal("tool_choice", f"it names {name!r}, which is no tool of this request")
 
 
 def _check_choice(choice: object) -> None:
     if isinstance(choice, str) and choice not in _CHOICES:
-        raise _make_refusal(
+        raise make_refusal(
             "tool_choice", f"{choice!r} is no choice; auto, none and required are, and objects with a type"
         )
     if isinstance(choice, Mapping):
         given = as_object(cast("object", choice))
         if not isinstance(given.get("type"), str):
-            raise _make_refusal("tool_choice.type", "the type of a choice should be text")
+            raise make_refusal("tool_choice.type", "the type of a choice should be text")
         if given["type"] == "allowed_tools" and not isinstance(given.get("tools"), list):
-            raise _make_refusal("tool_choice.tools", "allowed_tools has a list of tools")
+            raise make_refusal("tool_choice.tools", "allowed_tools has a list of tools")
         for tools in (given.get("tools"), as_object(given.get("allowed_tools")).get("tools")):
             if isinstance(tools, list) and len(cast("list[object]", tools)) > MAX_TOOLS:
                 at = "tool_choice.tools"
@@ -237,10 +238,6 @@ def _choice(choice: object, allowed: Names | None, catalog: Catalog) -> object:
 def _wire(name: str, catalog: Catalog) -> str:
     tool = catalog.find(name)
     return name if tool is None else tool.definition.wire
-
-
-def _make_refusal(at: str, message: str) -> ResponseRefused:
-    return ResponseRefused("invalid_request", f"{at}: {message}", param=at)
 
 
 Decide = Callable[[str, bool, str], Awaitable[None]]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from toolplug.part_protocols.host_part import HostPart, HostRoutes, PartServices, RunningPart
 from toolplug.parts.responses.settings import ResponsesSettings
-from toolplug.providers.host_part import HostPart, HostRoutes, PartServices, RunningPart
 
 _HERE = "toolplug.parts.responses"
 

@@ -126,7 +126,7 @@ def read_tools(entries: Sequence[Entry]) -> RequestTools:
     for index, entry in enumerate(entries):
         kind, at = entry.get("type"), f"tools[{index}]"
         if not isinstance(kind, str) or not kind:
-            raise _make_refusal(f"{at}.type", "a tool has a type, such as function")
+            raise make_refusal(f"{at}.type", "a tool has a type, such as function")
         if kind == MCP:
             servers.append((index, entry))
             continue
@@ -267,35 +267,33 @@ def arguments_of(text: str) -> str:
 def _in_namespace(entry: Entry, at: str) -> Iterator[tuple[Entry, str, str]]:
     namespace, tools = entry.get("name"), entry.get("tools")
     if not isinstance(namespace, str) or not _NAME.fullmatch(namespace):
-        raise _make_refusal(f"{at}.name", "a namespace has a name of 1 to 64 of the characters A-Z a-z 0-9 _ -")
+        raise make_refusal(f"{at}.name", "a namespace has a name of 1 to 64 of the characters A-Z a-z 0-9 _ -")
     if not isinstance(tools, list):
-        raise _make_refusal(f"{at}.tools", "a namespace has a list of tools")
+        raise make_refusal(f"{at}.tools", "a namespace has a list of tools")
     for place, given in enumerate(cast("list[object]", tools)):
         tool = as_object(given)
         kind = tool.get("type")
         if not isinstance(kind, str) or not kind:
-            raise _make_refusal(f"{at}.tools[{place}].type", "a tool in a namespace is a function or custom")
+            raise make_refusal(f"{at}.tools[{place}].type", "a tool in a namespace is a function or custom")
         yield tool, namespace, f"{at}.tools[{place}]"
 
 
 def _add(own: dict[str, ClientTool], tool: Entry, namespace: str | None, at: str) -> None:
     name = tool.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise _make_refusal(f"{at}.name", "a function has a name of 1 to 64 of the characters A-Z a-z 0-9 _ -")
+        raise make_refusal(f"{at}.name", "a function has a name of 1 to 64 of the characters A-Z a-z 0-9 _ -")
     if not isinstance(tool.get("parameters", {}), dict | None):
-        raise _make_refusal(f"{at}.parameters", "parameters should be a JSON Schema")
+        raise make_refusal(f"{at}.parameters", "parameters should be a JSON Schema")
     if tool["type"] == CUSTOM and not isinstance(tool.get("format"), dict | None):
-        raise _make_refusal(f"{at}.format", "format should be an object with a type")
+        raise make_refusal(f"{at}.format", "format should be an object with a type")
     whole = name_for_model(name, namespace)
     if not _NAME.fullmatch(whole):
-        raise _make_refusal(
+        raise make_refusal(
             f"{at}.name", f"the model knows it as {whole!r}, which is over 64 characters; use shorter names"
         )
     added = ClientTool("custom" if tool["type"] == CUSTOM else "function", name, namespace)
     if own.setdefault(whole, added) != added:
-        raise _make_refusal(
-            f"{at}.name", f"another tool of this request is {whole!r} for the model; rename one of them"
-        )
+        raise make_refusal(f"{at}.name", f"another tool of this request is {whole!r} for the model; rename one of them")
 
 
 def _functions_of(choice: object, servers: RequestedServerTools) -> list[object]:
@@ -310,5 +308,6 @@ def _functions_of(choice: object, servers: RequestedServerTools) -> list[object]
     return [choice]
 
 
-def _make_refusal(at: str, message: str) -> ResponseRefused:
+def make_refusal(at: str, message: str) -> ResponseRefused:
+    """Return the error for a field of a request, by its place."""
     return ResponseRefused("invalid_request", f"{at}: {message}", param=at)

@@ -16,6 +16,7 @@ from toolplug.cluster.processes import Processes
 from toolplug.execution.call_hooks.call_hooks import LiveCallHooks
 from toolplug.execution.executor import LazyExecutor, open_catalog
 from toolplug.host.host import Host
+from toolplug.part_protocols.host_part import PartServices, RunningPart
 from toolplug.parts.responses.backend import Backend
 from toolplug.parts.responses.items.tool_list import PrefixChanges
 from toolplug.parts.responses.limits import IDLE_S, MOST, MOST_OF_CALLER
@@ -23,7 +24,6 @@ from toolplug.parts.responses.offer import Decide, ToolCaller, nothing_to_leave
 from toolplug.parts.responses.service import Responses
 from toolplug.parts.responses.settings import BackendSettings, ResponsesSettings
 from toolplug.parts.responses.stored import CIPHERS
-from toolplug.providers.host_part import PartServices, RunningPart
 from toolplug.runtime.threads import in_own_thread
 from toolplug.stores.store import Store
 

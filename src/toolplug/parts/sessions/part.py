@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from toolplug.part_protocols.host_part import HostPart, HostRoutes, PartServices, RunningPart, SectionFacts
 from toolplug.parts.sessions.settings import SessionSettings
-from toolplug.providers.host_part import HostPart, HostRoutes, PartServices, RunningPart, SectionFacts
 
 _HERE = "toolplug.parts.sessions"
 

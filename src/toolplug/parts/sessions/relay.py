@@ -24,12 +24,12 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.exact_json import dump_json
 from toolplug.catalog.plan import Refusal
 from toolplug.catalog.text import pluralize
+from toolplug.config.units import timestamp
 from toolplug.errors import ApiError, GoneState, StoreError
 from toolplug.execution.results import limited_result, readable, unavailable
 from toolplug.parts.sessions.peers.calls import CallEnd, RecordedProgress
 from toolplug.parts.sessions.shared import SessionCallbacks, SessionCounters, SessionTasks
 from toolplug.parts.sessions.streams.events import CANCELLED, PLUGIN, REQUEST, LogEntry
-from toolplug.runtime.timestamp import timestamp
 
 _ID = re.compile("req_[0-9a-f]{24}")
 # Of each session: a late answer is told apart from an unknown id for that long.

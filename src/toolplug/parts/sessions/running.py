@@ -8,8 +8,9 @@ from contextlib import AsyncExitStack
 from toolplug.catalog.definition import Offered
 from toolplug.catalog.plan import Tool
 from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.host_sessions import AWAY, HostSession, HostSessions
 from toolplug.execution.plans import ToolPolicy
+from toolplug.part_protocols.host_part import PartGate, PartServices, RunningPart
+from toolplug.part_protocols.sessions import AWAY, HostSession, HostSessions
 from toolplug.parts.sessions.limits import SessionLimits
 from toolplug.parts.sessions.queued_calls import QueuedCalls
 from toolplug.parts.sessions.service import SessionMetrics, Sessions
@@ -17,7 +18,6 @@ from toolplug.parts.sessions.session import Session
 from toolplug.parts.sessions.settings import SessionSettings
 from toolplug.parts.sessions.tools.plans import SessionPlanner
 from toolplug.parts.sessions.tools.session_tool import KIND
-from toolplug.providers.host_part import PartGate, PartServices, RunningPart
 
 
 async def open_sessions(services: PartServices, settings: SessionSettings) -> RunningSessions:

@@ -91,6 +91,7 @@ class ServerPlanner:
         self._level = _level(server.name)
         level = LimitLevel(self._level, server.limits, partial(server.origin, "limits"))
         self._builder = PlanBuilder(services, level, of_one_tenant=server.name.tenant is not None)
+        self._policy_origin = server.origin("policy")
         self._own: tuple[Gate, ...] = ()
         if server.name.tenant is not None:
             self._own = (TenantsGate(frozenset({server.name.tenant}), server.origin()),)
@@ -143,7 +144,7 @@ class ServerPlanner:
         server, services = self._server, self._services
         definition = ToolDefinition(name=name, parameters=_ANY, ref=ToolRef(KIND, server.name.id, name, ""))
         counters, abandoned = self._labels.method(method), services.accounting.abandoned_limit(*self._level)
-        policy = ToolPolicy("deny", server.origin("policy")) if server.policy == "deny" else None
+        policy = ToolPolicy("deny", self._policy_origin) if server.policy == "deny" else None
         source = PlanSource(target, reach.switch, counters, abandoned)
         plan = self._builder.build(definition, source, policy, gates=self._own)
         return replace(plan, artifacts=None, hooks=NO_HOOKS)
@@ -167,7 +168,8 @@ class ServerPlanner:
     ) -> Tool:
         server, services, name = self._server, self._services, definition.ref.name
         rule = server.rule(name)
-        policy = rule.policy_in(server.policy_of(name), server.origin_of(name, "policy"))
+        origin = self._policy_origin if rule.policy is None else server.origin("tools", name, "policy")
+        policy = rule.policy_in(server.policy_of(name), origin)
         if policy.word == "ask" and services.approvals is None:
             raise ValueError(f"the policy of server {server.name.id!r} is ask, and there is no one to ask")
         own = LimitLevel((*self._level, name), rule.limits, partial(server.origin, "tools", name, "limits"))
@@ -177,7 +179,7 @@ class ServerPlanner:
             PlanSource(target, reach.switch, self._labels.counters(name), abandoned),
             policy,
             None if rule.limits == NO_LIMITS else own,
-            gates=(*self._own, *gates, *rule.gates(partial(server.origin_of, name))),
+            gates=(*self._own, *gates, *rule.gates(partial(server.origin, "tools", name))),
         )
         return Tool(definition, plan)
 

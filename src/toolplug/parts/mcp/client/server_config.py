@@ -9,7 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from toolplug.catalog.definition import ALWAYS, Offer, Offered
-from toolplug.execution.limits.resolved_limits import DEFAULT_ORIGIN, NO_LIMITS, Limits
+from toolplug.config.units import DEFAULT_ORIGIN
+from toolplug.execution.limits.resolved_limits import NO_LIMITS, Limits
 from toolplug.execution.plans import DEFAULT_POLICY, NO_RULE, Policy, ToolRule
 from toolplug.execution.user_auth import UserAuth
 from toolplug.parts.mcp.discovery.record import ServerName
@@ -124,12 +125,6 @@ class Server:
     def policy_of(self, tool: str) -> Policy:
         """Return the effective policy of one tool."""
         return self.rule(tool).policy or self.policy
-
-    def origin_of(self, tool: str, key: str) -> str:
-        """Return the place of a key of one tool's rule; for a policy without a rule, that of the server's."""
-        if key == "policy" and self.rule(tool).policy is None:
-            return self.origin(key)
-        return self.origin("tools", tool, key)
 
 
 def config_hash(server: Server, key: bytes) -> str:

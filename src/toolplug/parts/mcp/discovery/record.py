@@ -10,9 +10,9 @@ from typing import NamedTuple
 import orjson
 
 from toolplug.catalog.definition import ToolDefinition
+from toolplug.config.units import timestamp
 from toolplug.host.file.tool_servers import Status
 from toolplug.parts.mcp.discovery.offers import NO_OFFERS, FoundOffers, RawOffers
-from toolplug.runtime.timestamp import timestamp
 
 
 class ServerName(NamedTuple):

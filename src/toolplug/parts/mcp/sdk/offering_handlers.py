@@ -54,8 +54,6 @@ _LISTS = (
     _List("resources/list", "resources", "resources"),
     _List("resources/templates/list", "resourceTemplates", "templates"),
 )
-CACHED = ("prompts/list", "resources/list", "resources/templates/list", "resources/read", "server/discover")
-"""Methods whose results carry caching hints besides `tools/list`."""
 
 
 def add_offering_handlers(server: Server[McpCaller], hint: CacheHint) -> None:

@@ -19,7 +19,7 @@ from toolplug.parts.responses.items.input_items import why_not_sent
 from toolplug.parts.responses.items.transcript import ForwardedChat, Message
 from toolplug.parts.responses.limits import MAX_CONTENT_PARTS, MAX_ITEMS, MAX_KEYS, MAX_TEXT, MAX_TOOLS
 from toolplug.parts.responses.request import JsonObject, ResponseRequest, refuse_value, text_or_object
-from toolplug.parts.responses.request_tools import CUSTOM
+from toolplug.parts.responses.request_tools import CUSTOM, make_refusal
 
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 _PARTS = frozenset(
@@ -41,14 +41,14 @@ def read_messages(given: Sequence[Mapping[str, object]], ignored: IgnoredParts) 
     for index, each in enumerate(given):
         at, role = f"messages[{index}]", each.get("role")
         if not isinstance(role, str) or not role:
-            raise _make_refusal(f"{at}.role", f"a message has a role; known are {', '.join(sorted(_ROLES))}")
+            raise make_refusal(f"{at}.role", f"a message has a role; known are {', '.join(sorted(_ROLES))}")
         if role in _ROLES:
             messages.append(_read_message(each, role, at, ignored))
         else:
             text = f"{at}: messages of this role are not known here; it is ignored"
             ignored.add("unknown_item", at, text, kind=role)
     if not messages:
-        raise _make_refusal("messages", "none of them has a role that is known here")
+        raise make_refusal("messages", "none of them has a role that is known here")
     return messages
 
 
@@ -57,10 +57,10 @@ def _read_message(given: Mapping[str, object], role: str, at: str, ignored: Igno
     if "content" in given or role == "assistant":  # clients leave out what is null, and templates of models look for it
         message["content"] = _read_content(given.get("content"), f"{at}.content", ignored)
     if role == "tool" and not isinstance(given.get("tool_call_id"), str):
-        raise _make_refusal(f"{at}.tool_call_id", "a message of a tool has the id of its call")
+        raise make_refusal(f"{at}.tool_call_id", "a message of a tool has the id of its call")
     calls = given.get("tool_calls")
     if not isinstance(calls, list | None):
-        raise _make_refusal(f"{at}.tool_calls", "tool_calls should be a list of calls")
+        raise make_refusal(f"{at}.tool_calls", "tool_calls should be a list of calls")
     return message
 
 
@@ -69,7 +69,7 @@ def _read_content(content: object, at: str, ignored: IgnoredParts) -> object:
         _check_length(content, at)
         return content
     if not isinstance(content, list | None):
-        raise _make_refusal(at, "content should be text, or a list of parts")
+        raise make_refusal(at, "content should be text, or a list of parts")
     parts = cast("list[object]", content or [])
     if len(parts) > MAX_CONTENT_PARTS:
         raise ResponseRefused("too_many", f"{at}: a content has at most {MAX_CONTENT_PARTS:,} parts", param=at)
@@ -79,7 +79,7 @@ def _read_content(content: object, at: str, ignored: IgnoredParts) -> object:
         part, place = as_object(each), f"{at}[{index}]"
         kind = part.get("type")
         if not isinstance(kind, str):
-            raise _make_refusal(f"{place}.type", "a part of a content has a type, such as text")
+            raise make_refusal(f"{place}.type", "a part of a content has a type, such as text")
         if kind not in _PARTS:
             text = f"{place}: parts of this type are not known here; it is ignored"
             ignored.add("unknown_part", place, text, kind=kind)
@@ -95,13 +95,9 @@ def _read_content(content: object, at: str, ignored: IgnoredParts) -> object:
 
 def _check_length(text: object, at: str) -> None:
     if not isinstance(text, str):
-        raise _make_refusal(at, "it should be text")
+        raise make_refusal(at, "it should be text")
     if len(text) > MAX_TEXT:
-        raise _make_refusal(at, f"a text has at most {MAX_TEXT} characters")
-
-
-def _make_refusal(at: str, message: str) -> ResponseRefused:
-    return ResponseRefused("invalid_request", f"{at}: {message}", param=at)
+        raise make_refusal(at, f"a text has at most {MAX_TEXT} characters")
 
 
 _OF_THE_HOST = "toolplug_"

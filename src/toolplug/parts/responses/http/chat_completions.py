@@ -16,8 +16,8 @@ from toolplug.errors import BackendFailed
 from toolplug.http.bodies.foreign_requests import IgnoredParts, warning_header
 from toolplug.http.bodies.request_body import OrjsonResponse, read_json
 from toolplug.http.errors import HttpProblem, api_problem
-from toolplug.http.event_stream import ClientWatch, EventStreamResponse, ServedEventStream
-from toolplug.http.requests import HostRequest
+from toolplug.http.event_stream import EventStreamResponse, ServedEventStream
+from toolplug.http.requests import ClientWatch, HostRequest
 from toolplug.http.routing import CALL, JSON_OR_EVENTS, answers, route
 from toolplug.net.sse import frame
 from toolplug.parts.responses.builder import Event

@@ -17,12 +17,12 @@ from typing_extensions import TypedDict
 from toolplug.catalog.call import CallContext
 from toolplug.catalog.exact_json import dump_json
 from toolplug.errors import ApiError
-from toolplug.execution.host_approvals import MAX_REASON, Decision, DecisionTerms
 from toolplug.http.auth.authentication import ANYBODY
 from toolplug.http.bodies.request_body import OrjsonResponse, read_json
 from toolplug.http.errors import HttpProblem, invalid_request
-from toolplug.http.event_stream import ClientWatch, EventStreamResponse, ServedEventStream
+from toolplug.http.event_stream import EventStreamResponse, ServedEventStream
 from toolplug.http.requests import (
+    ClientWatch,
     HostRequest,
     credential_scope,
     passed_credentials,
@@ -31,6 +31,7 @@ from toolplug.http.requests import (
 )
 from toolplug.http.routing import APPROVALS, CALL, JSON_OR_EVENTS, Parameter, answers, route
 from toolplug.net.sse import frame
+from toolplug.part_protocols.approvals import MAX_REASON, Decision, DecisionTerms
 from toolplug.parts.responses.builder import Event, ResponseAnswer
 from toolplug.parts.responses.http.tolerance import (
     Warnings,

@@ -20,7 +20,7 @@ from typing import cast
 from toolplug.catalog.exact_json import as_object
 from toolplug.errors import ResponseRefused
 from toolplug.parts.responses.limits import MAX_CONTENT_PARTS, MAX_TEXT
-from toolplug.parts.responses.request_tools import arguments_of, name_for_model
+from toolplug.parts.responses.request_tools import arguments_of, make_refusal, name_for_model
 from toolplug.signatures.values import encode_value, why_not_json
 
 Item = Mapping[str, object]
@@ -57,7 +57,7 @@ def checked_items(given: object) -> list[Item]:
     found = [_check_item(item, f"input[{index}]") for index, item in enumerate(items)]
     if encode_value(items) is None:
         index, why = next((index, why) for index, item in enumerate(items) if (why := why_not_sent(item)) is not None)
-        raise _make_refusal(f"input[{index}]", why)
+        raise make_refusal(f"input[{index}]", why)
     return found
 
 
@@ -138,12 +138,12 @@ def parts_of(content: object) -> list[Mapping[str, object]]:
 
 def _check_length(text: str, at: str) -> None:
     if len(text) > MAX_TEXT:
-        raise _make_refusal(at, f"a text has at most {MAX_TEXT} characters")
+        raise make_refusal(at, f"a text has at most {MAX_TEXT} characters")
 
 
 def _check_item(given: object, at: str) -> Item:
     if not isinstance(given, Mapping):
-        raise _make_refusal(at, "an item should be an object")
+        raise make_refusal(at, "an item should be an object")
     item = as_object(cast("object", given))
     kind = _find_type(item) if item.get("type") is None else item["type"]
     if isinstance(kind, str) and kind in _TEXTS:
@@ -151,7 +151,7 @@ def _check_item(given: object, at: str) -> Item:
         _check_members(kind, item, at)
     elif not is_known_item(kind):
         known = ", ".join(sorted(_TEXTS))
-        raise _make_refusal(
+        raise make_refusal(
             f"{at}.type", f"{kind!r} is no type of an item; known are {known}, and those of hosted calls"
         )
     return {**item, "type": kind}
@@ -195,14 +195,14 @@ def _check_members(kind: str, item: Item, at: str) -> None:
     if kind == "message":
         role = item.get("role")
         if role not in _ROLES:
-            raise _make_refusal(f"{at}.role", f"{role!r} is no role; known are {', '.join(sorted(_ROLES))}")
+            raise make_refusal(f"{at}.role", f"{role!r} is no role; known are {', '.join(sorted(_ROLES))}")
         _content(item.get("content"), f"{at}.content", own=role == "assistant")
     elif kind in CLIENT_ANSWERS:
         _content(item.get("output"), f"{at}.output", own=False)
     elif kind == "reasoning" and not isinstance(item.get("summary", []), list):
-        raise _make_refusal(f"{at}.summary", "summary should be a list of parts")
+        raise make_refusal(f"{at}.summary", "summary should be a list of parts")
     elif kind == "mcp_approval_response" and not isinstance(item.get("approve"), bool):
-        raise _make_refusal(f"{at}.approve", "approve should be true or false")
+        raise make_refusal(f"{at}.approve", "approve should be true or false")
 
 
 _MAY_BE_EMPTY = frozenset({"arguments", "input"})
@@ -212,7 +212,7 @@ def _check_texts(item: Item, at: str, names: Iterable[str]) -> None:
     for name in names:
         value = item.get(name)
         if not isinstance(value, str) or not (value or name in _MAY_BE_EMPTY):
-            raise _make_refusal(
+            raise make_refusal(
                 f"{at}.{name}", f"{name} should be text" + ("" if name in _MAY_BE_EMPTY else ", not empty")
             )
 
@@ -223,7 +223,7 @@ def _content(content: object, at: str, *, own: bool) -> None:
         _check_length(content, at)
         return
     if not isinstance(content, list):
-        raise _make_refusal(at, "it should be text, or a list of parts")
+        raise make_refusal(at, "it should be text, or a list of parts")
     if len(cast("list[object]", content)) > MAX_CONTENT_PARTS:
         raise ResponseRefused("too_many", f"{at}: a content has at most {MAX_CONTENT_PARTS:,} parts", param=at)
     for index, part in enumerate(cast("list[object]", content)):
@@ -235,18 +235,14 @@ def _part(part: Mapping[str, object], at: str, *, own: bool) -> None:
     if text_of(part) is not None:
         return
     if kind in _TEXT_PARTS or own:
-        raise _make_refusal(at, "a part of a text has a type, such as input_text or output_text, and a text")
+        raise make_refusal(at, "a part of a text has a type, such as input_text or output_text, and a text")
     if kind == "input_image":
         if not isinstance(part.get("image_url"), str):
-            raise _make_refusal(f"{at}.image_url", "image_url should be a URL; images by file_id are not known here")
+            raise make_refusal(f"{at}.image_url", "image_url should be a URL; images by file_id are not known here")
     elif kind == "input_file":
         if not isinstance(part.get("file_data") or part.get("file_id"), str):
-            raise _make_refusal(at, "a file is sent as file_data or file_id; the model's server fetches no file_url")
+            raise make_refusal(at, "a file is sent as file_data or file_id; the model's server fetches no file_url")
     else:
-        raise _make_refusal(
+        raise make_refusal(
             f"{at}.type", f"{kind!r} is no type of a part; known are input_text, input_image, input_file"
         )
-
-
-def _make_refusal(at: str, message: str) -> ResponseRefused:
-    return ResponseRefused("invalid_request", f"{at}: {message}", param=at)

@@ -31,6 +31,7 @@ from toolplug.cli.options import (
 from toolplug.cli.output import echo, print_answer, print_json, print_listing, print_table
 from toolplug.cli.running_host import DEFAULT_URL, KeyFileOption, check_url, host_problem, read_key
 from toolplug.cli.store import open_shared_store
+from toolplug.config.units import timestamp
 from toolplug.errors import (
     AccessError,
     ConfigError,
@@ -44,7 +45,6 @@ from toolplug.parts.sessions.record import SessionState
 from toolplug.parts.sessions.stored import MissedChange, StoredSession, StoredSessions
 from toolplug.parts.sessions.streams.events import CANCELLED, REQUEST, STATUS, UPDATE, StoredSessionEvent
 from toolplug.parts.sessions.tools.session_tool import SessionTool
-from toolplug.runtime.timestamp import timestamp
 
 _CALLS = "toolplug.parts.sessions.commands.session_calls"
 """Imports packages of the extra `client`, which the help and the other commands do not need."""

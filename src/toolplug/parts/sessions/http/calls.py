@@ -9,6 +9,7 @@ import orjson
 from starlette.responses import Response
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
+from toolplug.config.units import timestamp
 from toolplug.execution.results import call_answer
 from toolplug.http.bodies.request_body import OrjsonResponse, read_json
 from toolplug.http.errors import invalid_request
@@ -26,7 +27,6 @@ from toolplug.parts.sessions.http.handlers import NO_STORE, ONE, plugin_session,
 from toolplug.parts.sessions.peers.calls import RecordedProgress
 from toolplug.parts.sessions.tools.executors import SessionRoute
 from toolplug.parts.sessions.tools.plans import DEADLINE_S
-from toolplug.runtime.timestamp import timestamp
 
 
 def _value(body: models.ResultBody) -> object:

@@ -11,6 +11,7 @@ from typing import cast
 import orjson
 from starlette.responses import Response
 
+from toolplug.config.units import timestamp
 from toolplug.http.auth.authentication import viewer_of
 from toolplug.http.bodies.request_body import OrjsonResponse, read_json
 from toolplug.http.errors import HttpProblem, invalid_request
@@ -22,7 +23,6 @@ from toolplug.parts.sessions.running import RunningSessions
 from toolplug.parts.sessions.session import Session
 from toolplug.parts.sessions.tools.negotiation import Registration, ToolChanges
 from toolplug.parts.sessions.tools.session_tool import CleanedTool
-from toolplug.runtime.timestamp import timestamp
 
 _ALL = "/api/sessions"
 ONE = "/api/sessions/{code}"

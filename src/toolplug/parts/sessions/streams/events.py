@@ -10,9 +10,9 @@ import orjson
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
+from toolplug.config.units import timestamp
 from toolplug.parts.sessions.record import SessionState
 from toolplug.parts.sessions.tools.session_tool import PluginStatus, ToolDifference, ToolSet
-from toolplug.runtime.timestamp import timestamp
 from toolplug.stores.store import Event
 
 ROOM = 10_000

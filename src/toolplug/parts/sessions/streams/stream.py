@@ -12,6 +12,7 @@ from secrets import token_hex
 
 import orjson
 
+from toolplug.config.units import timestamp
 from toolplug.errors import StoreError
 from toolplug.net.sse import frame
 from toolplug.parts.sessions.limits import HEARTBEAT_S, MAX_WAITING_BYTES, MAX_WAITING_EVENTS
@@ -31,7 +32,6 @@ from toolplug.parts.sessions.streams.events import (
 )
 from toolplug.parts.sessions.streams.session_log import SessionLog
 from toolplug.parts.sessions.tools.session_tool import StreamRole
-from toolplug.runtime.timestamp import timestamp
 from toolplug.stores.store import Event, Store
 
 

@@ -6,16 +6,23 @@ sees `{"type": "object"}` guesses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, cast
+from collections.abc import Callable
+from typing import cast
 
 import orjson
 
-from toolplug.catalog.schema_walk import SCHEMA_LISTS, SCHEMAS, SCHEMAS_BY_NAME, Path, subschemas
+from toolplug.catalog.schema_walk import (
+    SCHEMA_LISTS,
+    SCHEMAS,
+    SCHEMAS_BY_NAME,
+    Path,
+    SchemaObject,
+    subschemas,
+    walk_schemas,
+)
 from toolplug.catalog.validation.compiled import compile_schema, is_json_schema
 from toolplug.errors import InvalidDefinition
 
-Node = dict[str, object]
 Remove = Callable[[Path, str], None]
 """Reports that what is at a path was removed, and why."""
 
@@ -25,34 +32,14 @@ _DRAFT_4 = "http://json-schema.org/draft-04/schema"
 _OWN_TUPLES = frozenset({"", "http://json-schema.org/schema", "https://json-schema.org/draft/2020-12/schema"})
 """The dialects, without a fragment, in which a list of schemas is `prefixItems`; no dialect means the newest."""
 
-_ANY: Node = {}
+_ANY: SchemaObject = {}
 _NONE: list[object] = []
 
 _BOUNDS = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
-_ANY_BOUND: Node = {"minimum": 0, "maximum": 0}  # which exclusive bounds of draft 4 need next to them
+_ANY_BOUND: SchemaObject = {"minimum": 0, "maximum": 0}  # which exclusive bounds of draft 4 need next to them
 
 
-class SchemaPlace(NamedTuple):
-    """A schema inside a document, and its path."""
-
-    schema: Node
-    at: Path
-
-
-def walk_schemas(document: Node, at: Path) -> Iterator[SchemaPlace]:
-    """Yield every schema of the document, itself first."""
-    waiting = [SchemaPlace(document, at)]
-    while waiting:
-        place = waiting.pop()
-        yield place
-        waiting.extend(
-            SchemaPlace(cast("Node", inner), (*place.at, *path))
-            for _, path, inner in subschemas(place.schema)
-            if isinstance(inner, dict)
-        )
-
-
-def repair_schema(document: Node, at: Path, remove: Remove) -> None:
+def repair_schema(document: SchemaObject, at: Path, remove: Remove) -> None:
     """Convert or remove, in place, the keywords that the metaschema refuses; reports what is lost.
 
     Each schema in the document is checked once without those inside it, so the time grows with their number. A valid
@@ -79,7 +66,7 @@ def is_address(value: object) -> bool:
     return True
 
 
-def make_defaults_optional(document: Node) -> None:
+def make_defaults_optional(document: SchemaObject) -> None:
     """Remove, in place, names from `required` whose property has a default: the server fills them in.
 
     Zod writes such properties as required, and the servers that do so accept calls without them.
@@ -87,7 +74,7 @@ def make_defaults_optional(document: Node) -> None:
     for schema, _ in walk_schemas(document, ()):
         required, properties = schema.get("required"), schema.get("properties")
         if isinstance(required, list) and isinstance(properties, dict):
-            own = cast("Node", properties)
+            own = cast("SchemaObject", properties)
             needed = [name for name in cast("list[str]", required) if not _has_default(own.get(name))]
             if needed:
                 # Only names without a default stay required.
@@ -103,7 +90,7 @@ def _has_default(schema: object) -> bool:
 class _Repair:
     """One schema, without those inside it."""
 
-    def __init__(self, schema: Node, at: Path, dialect: str, remove: Remove) -> None:
+    def __init__(self, schema: SchemaObject, at: Path, dialect: str, remove: Remove) -> None:
         self._schema = schema
         self._at = at
         self._dialect = dialect
@@ -125,7 +112,7 @@ class _Repair:
             else:
                 self._drop(keyword)
 
-    def _accepts(self, outlines: Node) -> bool:
+    def _accepts(self, outlines: SchemaObject) -> bool:
         return is_json_schema({**_ANY_BOUND, **outlines, **({"$schema": self._dialect} if self._dialect else {})})
 
     def _drop(self, keyword: str, why: str = NOT_A_VALUE) -> None:
@@ -184,7 +171,7 @@ def _outline(keyword: str, value: object) -> object:
     if keyword in SCHEMAS_BY_NAME:
         return _ANY
     if keyword == "dependencies":
-        named = cast("Node", value).items()
+        named = cast("SchemaObject", value).items()
         return {name: cast("object", inner) if isinstance(inner, list) else _ANY for name, inner in named}
     if isinstance(value, list) and (keyword in SCHEMA_LISTS or keyword == "items"):
         return [_ANY] if value else _NONE
