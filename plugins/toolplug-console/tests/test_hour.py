@@ -135,6 +135,24 @@ def test_a_call_that_did_not_reach_a_tool_has_no_part_in_the_latency() -> None:
     assert 0.01 <= (numbers["p50"][-1] or 0) <= 0.025
 
 
+@pytest.mark.requirement("I33-hour")
+async def test_calls_that_the_host_refused_have_no_part_in_the_latency(serve: Serve) -> None:
+    providers = {
+        "console": {"enabled": True, "public_routes": True},
+        "sample": {
+            "enabled": True,
+            "type": f"{Path(__file__).parent / 'conftest.py'}:Sample",
+            "tools": {"echo": {"policy": "ask"}, "fail": {"policy": "deny"}},
+        },
+    }
+    async with serve(ALICE, host={"providers": providers}) as host:
+        alice = host.callers["alice"]
+        for name, arguments in (("echo", {"text": "x"}), ("fail", {}), ("sign_in", {"password": 1})):
+            await alice.call(name, **arguments)
+        numbers = await hour_of(alice, 3)
+    assert (sum(numbers["calls"]), sum(numbers["failed"]), {*numbers["p50"]}) == (3, 2, {None})
+
+
 def answered(feed: CallFeed, tenant: str, status: ToolStatus = ToolStatus.SUCCESS) -> None:
     call = ToolCall("c", "price")
     context = CallContext(principal=Principal(tenant=tenant))

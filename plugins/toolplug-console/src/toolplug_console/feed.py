@@ -22,6 +22,7 @@ from toolplug import CallContext, Principal, ToolCall, ToolDefinition, ToolResul
 from toolplug_console.hour import Hour
 from toolplug_console.seen_call import (
     HOSTS_OWN,
+    NOT_REACHED,
     OPERATOR,
     FreshNote,
     Note,
@@ -186,12 +187,7 @@ class CallFeed:
         self._look()
 
     def note(
-        self,
-        call: ToolCall,
-        context: CallContext,
-        result: ToolResult,
-        tool: ToolDefinition | None,
-        duration_s: float,
+        self, call: ToolCall, context: CallContext, result: ToolResult, tool: ToolDefinition | None, duration_s: float
     ) -> None:
         """Note that a call was answered. One that no batch shows is counted."""
         status, metadata = result.status, result.metadata
@@ -236,7 +232,8 @@ class CallFeed:
                 called = (tenant, "", "", "") if ref is None else (tenant, ref.kind, ref.source, name)
                 # A question is no failure.
                 failed = status is not _SUCCESS and not (asked and status is _DENIED)
-                hour.count(called, duration_s, failed=failed, at=ended_at)
+                took_s = 0.0 if asked or (failed and status in NOT_REACHED) else duration_s
+                hour.count(called, took_s, failed=failed, at=ended_at)
             fields = (name, call_id, *shown, approval, asked, status, reason, tool, ended_at, duration_s, texts, would)
             note = quick_note(Note, fields)
             number += 1

@@ -18,6 +18,8 @@ MAX_NAME = 256
 
 HOSTS_OWN = frozenset(ToolStatus) - {ToolStatus.SUCCESS, ToolStatus.TOOL_ERROR}
 """Statuses whose text is the host's own; that of the others is a result, or an error of the tool."""
+NOT_REACHED = frozenset({ToolStatus.DENIED, ToolStatus.INVALID_ARGUMENTS, ToolStatus.LIMITED, ToolStatus.UNKNOWN_TOOL})
+"""Statuses of calls that the host answered itself: how long that took says nothing of a tool."""
 _REASON = 500
 
 

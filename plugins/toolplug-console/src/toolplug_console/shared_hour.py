@@ -15,7 +15,7 @@ import orjson
 from toolplug import Principal, ProviderStore, StoreError
 from toolplug_console.feed import CallFeed
 from toolplug_console.hour import TICK_S, TICKS, CalledTool, Hour, Tick, bucket_of
-from toolplug_console.seen_call import SeenCall
+from toolplug_console.seen_call import NOT_REACHED, SeenCall
 
 OWNER = Principal("console", "*")
 """Whose records they are: of all tenants together, as the console itself is."""
@@ -135,7 +135,8 @@ class SharedHour:
                 name = "" if call.duration_s is None else call.tool
                 called = CalledTool(tenant, "native" if home else "", home, name)
                 tick = ticks.setdefault(number, Tick(number))
-                tick.count(called, bucket_of(call.duration_s or 0.0), 1, failed=call.status != "success")
+                took_s = 0.0 if call.status in NOT_REACHED else call.duration_s or 0.0
+                tick.count(called, bucket_of(took_s), 1, failed=call.status != "success")
             for number, tick in ticks.items():
                 self._hour.add(number, tick.numbers())
             found = [*found, *ended][-self._feed.remembered :]
