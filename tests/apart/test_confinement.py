@@ -285,9 +285,7 @@ def test_files_are_counted_until_there_are_too_many(tmp_path: Path) -> None:
     assert measure_disk([tmp_path]) is None
 
 
-def test_a_folder_that_cannot_be_read_is_not_counted_as_empty(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_read_is_not_counted_as_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "inner").mkdir()
     scandir, refusal = os.scandir, [errno.EACCES]
 

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from toolplug.catalog.call import CannotAsk, UserAnswer
 from toolplug.catalog.definition import ToolDefinition, ToolRef
-from toolplug.host.file.tool_servers import KIND
+from toolplug.host.file.tool_servers import SERVER_KIND
 from toolplug.net.egress import Egress
 from toolplug.parts.mcp.client.connection import BadAnswer, McpAnswer, Repetition, ServerConnection, ServerRefused
 from toolplug.parts.mcp.client.server_config import ClientCredentials, Endpoint
@@ -107,7 +107,7 @@ async def made(connection: ServerConnection, name: str, arguments: Mapping[str, 
         return await connection.call(name, arguments, None, ask=answered, repetition=repetition)
 
     try:
-        print(name, await answered_in_rounds(send, answered, ToolRef(KIND, "peer", name, ""), arguments))
+        print(name, await answered_in_rounds(send, answered, ToolRef(SERVER_KIND, "peer", name, ""), arguments))
     except (ServerRefused, BadAnswer, CannotAsk) as error:
         print(name, repr(error))
 

@@ -223,17 +223,6 @@ async def test_every_problem_is_told_at_once_with_its_place_and_the_nearest_righ
     ]
 
 
-async def test_a_newcomers_shapes_of_a_file_are_told_the_right_one(config: Write) -> None:
-    assert await problems(config("providers: [notes]")) == [
-        "providers.yaml:1:12: providers: should be a mapping from provider key to settings (write each without a dash,"
-        " as NAME: {…})"
-    ]
-    assert await problems(config("store: state.db")) == [
-        "providers.yaml:1:8: store: a URL without a scheme; known: memory://, sqlite:///./state.db,"
-        " sqlite:////var/lib/state.db"
-    ]
-
-
 @pytest.mark.requirement("C-3-conflict-type", "H-package-two-distributions")
 async def test_two_distributions_of_one_type_are_both_named(package: Package, config: Write) -> None:
     package("toolplug-notes", {"notes": "notes_mod:Notes"}, notes_mod=NOTES)

@@ -113,3 +113,14 @@ async def test_what_the_hosts_code_adds_counts() -> None:
     with pytest.raises(ConfigError, match="coded:read"):
         async with open_host(given, environ={}):
             raise AssertionError("it must not start")
+
+
+def test_a_newcomers_shapes_of_a_file_are_told_the_right_one(config: Write) -> None:
+    assert problems(config("providers: [notes]")) == [
+        "providers.yaml:1:12: providers: should be a mapping from provider key to settings (write each without a dash,"
+        " as NAME: {…})"
+    ]
+    assert problems(config("store: state.db")) == [
+        "providers.yaml:1:8: store: a URL without a scheme; known: memory://, sqlite:///./state.db,"
+        " sqlite:////var/lib/state.db"
+    ]

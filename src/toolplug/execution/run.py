@@ -262,20 +262,18 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
     status, duration_s = result.status, perf_counter() - began
     plan.counters.record(status, duration_s)
     if status in _REFUSED:
-        reason = refusal_reason(result)
-        audit(
-            "tool.call",
-            status,
-            context.principal,
-            call.name,
-            context.request_id,
-            **({"reason": reason} if reason else {}),
-        )
+        _audit_refusal(call, result, context)
     if hooks is not None and hooks.observes:
         shown = shown or read_only_call(call, nested=False)
         if (noted := hooks.report_answer(shown, context, tool, result, duration_s, seconds - duration_s)) is not None:
             await noted  # as `_note`, without its coroutine, which would cost each call 0.2 µs
     return result
+
+
+def _audit_refusal(call: ToolCall, result: ToolResult, context: CallContext) -> None:
+    reason = refusal_reason(result)
+    why = {"reason": reason} if reason else {}
+    audit("tool.call", result.status, context.principal, call.name, context.request_id, None, **why)
 
 
 async def _find_veto(

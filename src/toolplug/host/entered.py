@@ -16,8 +16,7 @@ from toolplug.execution.plans import NO_RULE, ToolRule
 from toolplug.host.explain import Explainer, Explanation
 from toolplug.host.file.packages import only_installed
 from toolplug.host.file.settings import HostSettings
-from toolplug.host.file.tool_servers import KIND as SERVER
-from toolplug.host.file.tool_servers import ToolServers
+from toolplug.host.file.tool_servers import SERVER_KIND, ToolServers
 from toolplug.host.file.user_auth_entries import list_user_auth
 from toolplug.host.keys.decision_key import DecisionKey
 from toolplug.host.opening.parts import Parts
@@ -208,7 +207,7 @@ class EnteredHost:
         are not known, and may be.
         """
         opened, reach = self._require_entered(), self.reach(principal)
-        if kind != SERVER:
+        if kind != SERVER_KIND:
             running = opened.registry.running().get(key)
             tools = () if running is None else running.catalog.values()
             allowed = [all(gate.refusal(principal) is None for gate in tool.plan.gates) for tool in tools]

@@ -31,7 +31,7 @@ from toolplug.host.explain_gates import (
 )
 from toolplug.host.file.packages import only_installed
 from toolplug.host.file.settings import PROVIDER
-from toolplug.host.file.tool_servers import KIND as OF_SERVER
+from toolplug.host.file.tool_servers import SERVER_KIND
 from toolplug.host.opening.parts import Parts
 from toolplug.host.opening.provider_services import always_listed
 from toolplug.host.toolsets.sources import KIND as OF_SOURCE
@@ -179,7 +179,7 @@ class Explainer:
             line = generation.entry.origin("enabled") if generation is not None else DEFAULT_ORIGIN
             refusal = None if tool.plan.switch.open else f"provider {ref.source!r} is switched off"
             yield verdict("switch", refusal, line, "on")
-        elif ref.kind == OF_SERVER:
+        elif ref.kind == SERVER_KIND:
             yield from server_gates(self._parts.servers, tenant, tool)
         elif ref.kind == OF_SOURCE:
             sources, line = self._parts.toolsets.sources, self._configuration.origin("toolsets", ref.source, "from")

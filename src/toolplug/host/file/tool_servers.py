@@ -32,7 +32,7 @@ from toolplug.toolsets.toolset import SharedSource, Source
 SECTION = "mcp_servers"
 """The section of the file with one entry for each server."""
 
-KIND = "mcp"
+SERVER_KIND = "mcp"
 """The `kind` of the `ref` of a server's tool."""
 
 Status = Literal["never", "discovering", "success", "failed"]

@@ -10,9 +10,8 @@ from toolplug.execution.user_auth import AuthOwner, UserAuth
 from toolplug.host.file.provider_entries import SECTION as PROVIDERS
 from toolplug.host.file.provider_entries import ProviderEntries
 from toolplug.host.file.settings import HostSettings
-from toolplug.host.file.tool_servers import KIND as SERVER
 from toolplug.host.file.tool_servers import SECTION as SERVERS
-from toolplug.host.file.tool_servers import ServerEntries
+from toolplug.host.file.tool_servers import SERVER_KIND, ServerEntries
 from toolplug.providers.planning import KIND as PROVIDER
 
 
@@ -24,7 +23,7 @@ def list_user_auth(providers: ProviderEntries, servers: ServerEntries) -> Mappin
             found[key] = AuthOwner(PROVIDER, key), wanted.entry.user_auth
     for key, server in servers.servers.items():
         if server.enabled and server.user_auth is not None:
-            found.setdefault(key, (AuthOwner(SERVER, key, server.url), server.user_auth))
+            found.setdefault(key, (AuthOwner(SERVER_KIND, key, server.url), server.user_auth))
     return found
 
 

@@ -18,7 +18,7 @@ from toolplug.errors import ToolError, ToolUnavailable
 from toolplug.execution.accounting import CallAccounting, LevelKey
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource, ToolPolicy
-from toolplug.host.file.tool_servers import KIND
+from toolplug.host.file.tool_servers import SERVER_KIND
 from toolplug.parts.mcp.client.connection import BadAnswer, McpAnswer, Repetition, ServerRefused
 from toolplug.parts.mcp.client.connection_strategies import ConnectionStrategy, SwitchedConnection
 from toolplug.parts.mcp.client.server_config import ADDED, Server
@@ -142,7 +142,7 @@ class ServerPlanner:
         part.
         """
         server, services = self._server, self._services
-        definition = ToolDefinition(name=name, parameters=_ANY, ref=ToolRef(KIND, server.name.id, name, ""))
+        definition = ToolDefinition(name=name, parameters=_ANY, ref=ToolRef(SERVER_KIND, server.name.id, name, ""))
         counters, abandoned = self._labels.method(method), services.accounting.abandoned_limit(*self._level)
         policy = ToolPolicy("deny", self._policy_origin) if server.policy == "deny" else None
         source = PlanSource(target, reach.switch, counters, abandoned)
@@ -190,7 +190,7 @@ class Labels:
     def __init__(self, accounting: CallAccounting, server: ServerName) -> None:
         self._accounting = accounting
         self._added = server.tenant is not None
-        self._provider = f"{KIND}:{ADDED if self._added else server.id}"
+        self._provider = f"{SERVER_KIND}:{ADDED if self._added else server.id}"
         self._names: set[str] = set()
 
     def method(self, method: str) -> PlanCounters:
@@ -271,4 +271,4 @@ async def _refuse_quarantined(call: ToolCall, context: CallContext) -> ToolResul
 
 def _level(name: ServerName) -> LevelKey:
     """Return the level of a server's limits, with its tenant, as two tenants may use the same name."""
-    return (KIND, name.id) if name.tenant is None else (f"{KIND} of {name.tenant}", name.id)
+    return (SERVER_KIND, name.id) if name.tenant is None else (f"{SERVER_KIND} of {name.tenant}", name.id)

@@ -15,7 +15,7 @@ from typing import TypeVar, cast
 from toolplug.catalog.call import CREDENTIAL_NEEDED, CallContext
 from toolplug.errors import ToolUnavailable
 from toolplug.execution.user_auth import AuthOwner, HostCredentials, UserAuth
-from toolplug.host.file.tool_servers import KIND
+from toolplug.host.file.tool_servers import SERVER_KIND
 from toolplug.parts.mcp.client.connection import STATELESS, Connect, CredentialRefused, ServerConnection
 from toolplug.parts.mcp.client.connection_strategies import (
     AskOver,
@@ -69,7 +69,7 @@ class UserConnections(ConnectionStrategy):
         self._server = server
         self._endpoint = cast("Endpoint", server.transport)
         self._auth = cast("UserAuth", self._endpoint.user_auth)
-        self._owner = AuthOwner(KIND, server.id, self._endpoint.url)
+        self._owner = AuthOwner(SERVER_KIND, server.id, self._endpoint.url)
         self._connect = connect
         self._credentials = credentials
         self._endings = endings

@@ -26,7 +26,7 @@ from toolplug.catalog.plan import Tool
 from toolplug.catalog.text import pluralize
 from toolplug.errors import StoreError, ToolUnavailable
 from toolplug.execution.plans import CallServices, own_tool
-from toolplug.host.file.tool_servers import KIND
+from toolplug.host.file.tool_servers import SERVER_KIND
 from toolplug.parts.mcp.client.connection import BadAnswer, ConnectionFailed, ServerRefused
 from toolplug.parts.mcp.client.connection_strategies import ConnectionStrategy, SwitchedConnection
 from toolplug.parts.mcp.client.plans import Labels, OwnTarget, refusals_in_words
@@ -230,6 +230,6 @@ def sign_in_tool(
         description="Sign the user in, or list the tools of this server for a user who is signed in.",
         parameters={"type": "object", "properties": {}, "additionalProperties": False},
         hints=ToolHints(read_only=True, idempotent=True, destructive=False),
-    ).owned_by(KIND, server)
+    ).owned_by(SERVER_KIND, server)
     tool = own_tool(services, definition, target, timeout_s=TIMEOUT_S, max_result_bytes=_MAX_RESULT_BYTES)
     return tool._replace(plan=replace(tool.plan, gates=gates, counters=labels.method(SIGN_IN)))

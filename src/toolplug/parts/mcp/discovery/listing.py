@@ -19,7 +19,7 @@ from toolplug.catalog.exact_json import dump_json, load_own_json
 from toolplug.errors import InvalidDefinition, StoreRefused
 from toolplug.foreign.definitions import sanitise_tool
 from toolplug.foreign.sanitise import RemovedParts
-from toolplug.host.file.tool_servers import KIND
+from toolplug.host.file.tool_servers import SERVER_KIND
 from toolplug.parts.mcp.discovery.offers import FoundOffers, RawOffers, read_offers
 from toolplug.parts.mcp.discovery.record import (
     DiscoveryRecord,
@@ -139,7 +139,7 @@ def _tool(server: str, line: _ToolLine) -> FoundTool:
         description=line["description"],
         parameters=line["parameters"],
         output_schema=line["output"],
-        ref=ToolRef(KIND, server, line["name"], line["digest"]),
+        ref=ToolRef(SERVER_KIND, server, line["name"], line["digest"]),
         hints=ToolHints(read_only, idempotent, destructive),
         title=line.get("title", ""),
         icons=tuple(line.get("icons", ())),
@@ -226,7 +226,7 @@ class ListReader:
 def read_tool(sent: object, server: str) -> FoundTool:
     """Return the tool for one value of a server's list. Raises `InvalidDefinition` if it has no valid name."""
     definition, removed = sanitise_tool(sent, server)
-    return FoundTool(definition.owned_by(KIND, server), removed)
+    return FoundTool(definition.owned_by(SERVER_KIND, server), removed)
 
 
 def _digest(sent: object) -> bytes:
