@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from itertools import repeat
 from pathlib import Path
 from statistics import quantiles
 from time import perf_counter, process_time
+from typing import Any
 
 import uvloop
 
@@ -32,6 +34,7 @@ APART = RunSettings(process=True)
 CONFINED = RunSettings(process=True, confine="required")
 OPERATOR = Principal(subject="olga", tenant="t1", scopes=frozenset({"admin", "operator"}))
 _HERE = str(Path(__file__).parent.parent)
+_KILOBYTE = b"x" * 1024
 CALL = ToolCall(id="c1", name="echo", arguments={"text": "x" * 1024})
 
 
@@ -75,6 +78,80 @@ async def apart() -> AsyncGenerator[Batch]:
     """Call in a process of its own."""
     async with running_apart() as (registry, process):
         yield await _repeated(registry, process)
+
+
+@contextmanager
+def on_one_processor(process: int) -> Generator[None]:
+    """Let this process and another one run on the same processor.
+
+    Then neither has to wake an idle one, which costs more than both do for a call on some machines, and nothing on one
+    whose processors all have work.
+    """
+    before = os.sched_getaffinity(0)
+    one = {min(before)}
+    os.sched_setaffinity(0, one)
+    os.sched_setaffinity(process, one)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@asynccontextmanager
+async def apart_on_one_processor() -> AsyncGenerator[Batch]:
+    """Call in a process of its own, which has the host's processor."""
+    async with running_apart() as (registry, process):
+        with on_one_processor(process):
+            yield await _repeated(registry, process)
+
+
+class _Echoed(asyncio.Protocol):
+    """Sends 1 KB and waits until it is back."""
+
+    def __init__(self) -> None:
+        self.transport: Any = None
+        self.back: asyncio.Future[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if self.back is not None and not self.back.done():
+            self.back.set_result(None)
+
+    async def send(self) -> None:
+        self.back = asyncio.get_running_loop().create_future()
+        self.transport.write(_KILOBYTE)
+        await self.back
+
+
+def _start_echo(theirs: socket.socket) -> subprocess.Popen[bytes]:
+    descriptor = theirs.fileno()
+    words = [sys.executable, "-m", "benchmarks.applications.echo_socket", str(descriptor)]
+    with theirs:
+        return subprocess.Popen(words, pass_fds=[descriptor], cwd=_HERE)
+
+
+@asynccontextmanager
+async def echoed(*, on_one: bool) -> AsyncGenerator[Batch]:
+    """Send 1 KB to a process that sends it back, over the same kind of socket and the same loop."""
+    ours, theirs = socket.socketpair()
+    with _start_echo(theirs) as process, ExitStack() as entered:
+        ours.setblocking(False)
+        transport, echo = await asyncio.get_running_loop().create_connection(_Echoed, sock=ours)
+        entered.callback(process.kill)
+        entered.callback(transport.abort)
+        if on_one:
+            entered.enter_context(on_one_processor(process.pid))
+        await echo.send()
+
+        async def batch(n: int) -> float:
+            began = process_time() + cpu_s(process.pid)
+            for _ in repeat(None, n):
+                await echo.send()
+            return process_time() + cpu_s(process.pid) - began
+
+        yield batch
 
 
 @asynccontextmanager
@@ -207,13 +284,24 @@ DISTURBANCES = (
 ROWS = (
     Row(
         name="a call of 1 KB in a process of its own",
-        ours=apart,
+        ours=apart_on_one_processor,
         other=in_process,
         against="in the host's process",
         hold=30,
         aim=20,
         pairs=101,
         batch_s=0.01,
+    ),
+    *(
+        Row(
+            name=f"1 KB to a process that sends it back, {words}",
+            ours=partial(echoed, on_one=on_one),
+            other=in_process,
+            against="a call in the host's process",
+            pairs=31,
+            batch_s=0.01,
+        )
+        for on_one, words in ((True, "on the same processor"), (False, "wherever it runs"))
     ),
     Row(
         name="a call of 1 KB in a process of its own",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
@@ -28,13 +28,11 @@ from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.exact_json import load_json
 from toolplug.catalog.plan import NeedsApproval, WouldRefuse
 from toolplug.errors import InvalidArguments, InvalidDefinition, ProviderError, ToolError, ToolUnavailable
-from toolplug.execution.task_runner import OutsideRunner
 from toolplug.providers.entry import ProviderRecord, ProviderState
 from toolplug.providers.offering.definitions import Completion, Prompt, PromptArgument, Resource
 from toolplug.providers.plugins.implementations import HOOKS, PROJECT
-from toolplug.providers.provider import FunctionProvider, set_target
+from toolplug.providers.provider import FunctionProvider, set_outside_target
 from toolplug.runtime.backoff import pause_after
-from toolplug.runtime.running_call import RunningCall
 
 _LOG = logging.getLogger("toolplug.providers")
 _ROUTES = "toolplug.apart.route_requests"
@@ -94,7 +92,7 @@ class ApartProvider(FunctionProvider):
             fix = "correct run.files of its entry"
             raise ProviderError(f"{self._target.owner}: {error}", state=ProviderState.START_FAILED, fix=fix) from None
         self._offer(await self._launch())
-        set_target(self, self.begin_call, OutsideRunner())
+        set_outside_target(self, self.begin_call)
         self._watch_closing(site)
 
     def _offer(self, started: Head) -> None:
@@ -114,8 +112,8 @@ class ApartProvider(FunctionProvider):
         """Return the tools that the process has listed."""
         return [values.own_definition(each) for each in self._started["tools"]]
 
-    def begin_call(self, call: ToolCall, context: CallContext) -> RunningCall:
-        """Begin a call in the process. Raises `ToolUnavailable` while it does not run."""
+    def begin_call(self, call: ToolCall, context: CallContext) -> Awaitable[object]:
+        """Begin a call in the process, and return its `RunningCall`. Raises `ToolUnavailable` while it does not run."""
         return self.connection.call("tool", call.name, call, context)
 
     async def execute(self, call: ToolCall, context: CallContext) -> object:

@@ -24,12 +24,11 @@ from toolplug.apart.own_site import current_work, host_site, host_tools, refuse
 from toolplug.apart.values import Head
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, UserAnswer, enter_frame, quick_call
 from toolplug.catalog.exact_json import load_json
-from toolplug.catalog.plan import NeedsApproval, Plan, Refusal, WouldRefuse
+from toolplug.catalog.plan import CallRunner, NeedsApproval, Plan, Refusal, WouldRefuse
 from toolplug.execution.limits.resolved_limits import DEFAULT_BLOCKING, Limits
 from toolplug.execution.plans import CallServices
 from toolplug.execution.results import ASCII_SAFE, cut, error_result, limited_result, success_result
 from toolplug.execution.started_call import StartedCall, begin
-from toolplug.execution.task_runner import ThreadRunner
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderRecord, ProviderState
 from toolplug.providers.generation import Generation, open_generation
 from toolplug.providers.plugins.implementations import HOOKS, asking
@@ -105,7 +104,7 @@ class RunningProvider(Peer):
         self._generation: Generation | None = None
         self._services = CallServices()
         self._plans: dict[tuple[str, str], Plan] = {}
-        self._threads: ThreadRunner | None = None
+        self._threads: CallRunner | None = None
         self._collects = False
         self._running: dict[int, StartedCall] = {}
         self._blocking = 0

@@ -17,6 +17,7 @@ from toolplug.catalog.call import CallContext, ToolCall, enter_frame
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import CallRunner, Target
 from toolplug.errors import InvalidDefinition
+from toolplug.execution.task_runner import OutsideRunner
 from toolplug.providers.authoring import bound_tools, declare
 from toolplug.providers.offering.definitions import Prompt, Resource
 from toolplug.providers.offering.prompts import bound_prompts, declare_prompts
@@ -117,9 +118,9 @@ def site_of(provider: object) -> ProviderContext | None:
 _TARGET = "_toolplug_target"
 
 
-def set_target(provider: FunctionProvider, target: Target, runner: CallRunner) -> None:
-    """Have `runner` run calls of the provider's tools by `target`, in place of tasks by its `execute`."""
-    vars(provider)[_TARGET] = target, runner
+def set_outside_target(provider: FunctionProvider, target: Target) -> None:
+    """Have calls of the provider's tools begun by `target`, which returns their `RunningCall`, and not by `execute`."""
+    vars(provider)[_TARGET] = target, OutsideRunner()
 
 
 def target_of(provider: FunctionProvider) -> tuple[Target, CallRunner | None]:
