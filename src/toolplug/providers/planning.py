@@ -17,11 +17,12 @@ from toolplug.execution.accounting import level_of
 from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.plans import NO_RULE, CallServices, PlanBuilder, PlanSource, ToolRule
+from toolplug.execution.task_runner import OutsideRunner
 from toolplug.execution.user_auth import AuthOwner
 from toolplug.providers.authoring import BoundTool, bound_tools
 from toolplug.providers.entry import ProviderEntry, ProviderState
 from toolplug.providers.lifecycle import run_step
-from toolplug.providers.provider import FunctionProvider, target_of
+from toolplug.providers.provider import FunctionProvider, outside_target
 from toolplug.runtime.duplicates import first_repeated
 
 _LOG = logging.getLogger("toolplug.providers")
@@ -72,10 +73,11 @@ def _bound(provider: FunctionProvider) -> Sequence[BoundTool]:
             # The definition that `tools()` has returned: an override may have changed the text of a decorated method.
             bound.append(method._replace(definition=definition, copies=not definition.parameters.only_scalars))
         else:
-            target, runner = target_of(provider)
+            outside = outside_target(provider)
             # What runs outside of this process gets a copy as it is: scalars need no other.
-            copies = runner is None or not definition.parameters.only_scalars
-            bound.append(BoundTool(definition, target, False, True, None, copies, runner))
+            copies = outside is None or not definition.parameters.only_scalars
+            runner = None if outside is None else OutsideRunner()
+            bound.append(BoundTool(definition, outside or provider.execute, False, True, None, copies, runner))
     return bound
 
 

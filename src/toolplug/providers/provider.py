@@ -15,9 +15,8 @@ from pydantic import BaseModel, ValidationError
 from toolplug import library_types
 from toolplug.catalog.call import CallContext, ToolCall, enter_frame
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.plan import CallRunner, Target
+from toolplug.catalog.plan import Target
 from toolplug.errors import InvalidDefinition
-from toolplug.execution.task_runner import OutsideRunner
 from toolplug.providers.authoring import bound_tools, declare
 from toolplug.providers.offering.definitions import Prompt, Resource
 from toolplug.providers.offering.prompts import bound_prompts, declare_prompts
@@ -115,17 +114,17 @@ def site_of(provider: object) -> ProviderContext | None:
     return vars(provider).get(_SITE)
 
 
-_TARGET = "_toolplug_target"
+_OUTSIDE = "_toolplug_outside"
 
 
 def set_outside_target(provider: FunctionProvider, target: Target) -> None:
     """Have calls of the provider's tools begun by `target`, which returns their `RunningCall`, and not by `execute`."""
-    vars(provider)[_TARGET] = target, OutsideRunner()
+    vars(provider)[_OUTSIDE] = target
 
 
-def target_of(provider: FunctionProvider) -> tuple[Target, CallRunner | None]:
-    """Return the target of a provider with an `execute` of its own, and what runs it; None for tasks."""
-    return vars(provider).get(_TARGET, (provider.execute, None))
+def outside_target(provider: FunctionProvider) -> Target | None:
+    """Return what begins the calls of a provider outside of this process; None for one whose `execute` runs them."""
+    return vars(provider).get(_OUTSIDE)
 
 
 def adapt_hooks(kind: type) -> None:

@@ -48,7 +48,7 @@ _PARENT, _SESSION, _THREADS, _RESIDENT = 1, 3, 17, 21
 """Of the fields of /proc/PID/stat after the name."""
 _QUEUES = 4
 """The field of /proc/PID/net/tcp with the bytes that wait to be sent and to be read."""
-_BUFFER = Path("/proc/sys/net/core/wmem_default")
+_BUFFER = Path("/proc") / "sys/net/core/wmem_default"
 
 
 class Bounds(NamedTuple):
@@ -128,11 +128,11 @@ def measure_sockets(network: Path, most: int) -> int:
 
     Of each what it may hold, of TCP beside that what it holds. Stops at more than `most` bytes.
     """
-    total = int((network / "sockstat").read_text().split()[2]) * int(_BUFFER.read_text())
+    total = int((network / "sockstat").read_text("ascii").split()[2]) * int(_BUFFER.read_text("ascii"))
     for name in ("tcp", "tcp6"):
         if total > most or not (network / name).exists():
             break
-        for line in (network / name).read_text().splitlines()[1:]:
+        for line in (network / name).read_text("ascii").splitlines()[1:]:
             total += sum(int(number, 16) for number in line.split()[_QUEUES].split(":"))
     return total
 
