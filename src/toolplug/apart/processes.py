@@ -25,6 +25,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from toolplug.apart.confinement.bounds import ProcessWatch
+from toolplug.apart.confinement.cgroups import group_of_memory
 from toolplug.apart.confinement.confinement import UNCONFINED, Confinement, granted_variables
 from toolplug.apart.confinement.sandbox import NOTHING, Opening, Sandbox
 from toolplug.apart.frames import ANSWER, ASK, BEGUN, PROTOCOL, Frame, FrameReader, FrameRefused, Peer, encode_frame
@@ -123,17 +124,20 @@ class WorkerProcess:
     def _start(self, descriptors: tuple[int, ...]) -> subprocess.Popen[bytes]:
         confinement = self.target.confinement
         program = [*_interpreter(self.target.python), *map(str, descriptors), str(SOURCE)]
+        group = group_of_memory(confinement.bounds.memory)
+        entering = () if group is None else group.entrance
         if confinement.sandbox is None:
             variables = _few_variables() if self.target.variables is None else self.target.variables
             environment = {**variables, **granted_variables(confinement.run)}
-            start, inner = partial(_start_process, program, descriptors, environment), None
+            start, inner = partial(_start_process, [*entering, *program], descriptors, environment), None
         else:
             sandbox = confinement.sandbox.open_with(self._opening)
-            confined = _ConfinedStart(sandbox, program, descriptors)
+            confined = _ConfinedStart(sandbox, program, descriptors, entering)
             start, inner = confined.start, confined.read_inner
         if not confinement.watched:
             return start()
-        self._watch = ProcessWatch(confinement.bounds, self._opening.counted, self._opening.before, _kill_group)
+        opening = self._opening
+        self._watch = ProcessWatch(confinement.bounds, opening.counted, opening.before, _kill_group, group)
         return self._watch.start(start, inner)
 
     @property
@@ -341,8 +345,11 @@ def _start_process(
 class _ConfinedStart:
     """Starts a program in a sandbox, and reads the id of its first process."""
 
-    def __init__(self, sandbox: Sandbox, program: list[str], descriptors: tuple[int, ...]) -> None:
+    def __init__(
+        self, sandbox: Sandbox, program: list[str], descriptors: tuple[int, ...], entering: tuple[str, ...]
+    ) -> None:
         self._sandbox = sandbox
+        self._entering = entering
         self._program = program
         self._descriptors = descriptors
         self._told = -1
@@ -351,7 +358,8 @@ class _ConfinedStart:
         """Start it. bubblewrap has no variable, as the process can read those of its parent."""
         with self._sandbox.wrap(self._program) as command:
             self._told = command.told
-            return _start_process(command.words, (*self._descriptors, *command.descriptors), {}, "/")
+            words = [*self._entering, *command.words]
+            return _start_process(words, (*self._descriptors, *command.descriptors), {}, "/")
 
     def read_inner(self) -> int | None:
         """Wait for bubblewrap to say the id, None if it ends before."""

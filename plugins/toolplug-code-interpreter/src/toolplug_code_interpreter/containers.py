@@ -14,9 +14,9 @@ from pathlib import Path
 from secrets import token_hex
 
 from toolplug import Principal
+from toolplug.apart.confinement.cgroups import NoCgroups
 from toolplug_code_interpreter.container import Container
 from toolplug_code_interpreter.sandbox.bubblewrap import Launcher
-from toolplug_code_interpreter.sandbox.cgroups import NoCgroups
 from toolplug_code_interpreter.sandbox.interpreter import Unavailable
 from toolplug_code_interpreter.sandbox.watch import Watch
 from toolplug_code_interpreter.settings import Settings

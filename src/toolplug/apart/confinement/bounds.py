@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from toolplug.apart.confinement.cgroups import Cgroup, remove_empty
 from toolplug.config.run_settings import RunSettings
 from toolplug.config.units import format_size
 
@@ -207,14 +208,20 @@ def measure_open(processes: Path, folders: Sequence[Path], most: int) -> OpenFil
 class ProcessWatch:
     """Starts a process in a thread that stays as long as the process, and ends it when it exceeds a bound.
 
-    The thread stays since the kernel ends what bubblewrap runs when the thread that started it ends. `exceeded` says
-    what was too much. `before` are the bytes in the folders that are not of the provider's making.
+    The thread stays since the kernel ends what bubblewrap runs when the thread that started it ends. `before` are the
+    bytes in the folders that are not of the provider's making, `group` the control group that it runs in, if any.
     """
 
     def __init__(
-        self, bounds: Bounds, folders: Sequence[Path], before: int, kill: Callable[[subprocess.Popen[bytes]], None]
+        self,
+        bounds: Bounds,
+        folders: Sequence[Path],
+        before: int,
+        kill: Callable[[subprocess.Popen[bytes]], None],
+        group: Cgroup | None = None,
     ) -> None:
-        self.exceeded: str = ""
+        self._exceeded = ""
+        self._group = group
         self._bounds = bounds
         self._folders = folders
         self._before = before
@@ -222,6 +229,13 @@ class ProcessWatch:
         self._started = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._error: BaseException | None = None
+
+    @property
+    def exceeded(self) -> str:
+        """What was too much, empty for nothing."""
+        if not self._exceeded and self._group is not None and self._group.has_exceeded():
+            self._exceeded = _too_much_memory(self._bounds.memory)
+        return self._exceeded
 
     def start(
         self, start: Callable[[], subprocess.Popen[bytes]], inner: Callable[[], int | None] | None
@@ -235,12 +249,18 @@ class ProcessWatch:
 
     def _run(self, start: Callable[[], subprocess.Popen[bytes]], inner: Callable[[], int | None] | None) -> None:
         try:
-            process = self._process = start()
+            self._process = start()
         except BaseException as error:  # noqa: BLE001  raised again where it is waited for
             self._error = error
-            return
         finally:
             self._started.set()
+        if self._process is not None:
+            self._watch(self._process, inner)
+        if self._group is not None:
+            self._exceeded = self.exceeded  # while the group is there to be asked
+            remove_empty(self._group)
+
+    def _watch(self, process: subprocess.Popen[bytes], inner: Callable[[], int | None] | None) -> None:
         first = None if inner is None else inner()
         for count in itertools.count(1):
             with suppress(subprocess.TimeoutExpired):
@@ -250,8 +270,8 @@ class ProcessWatch:
                 found = self._find_exceeded(process.pid, count) if inner is None else self._find_inside(first, count)
             except (OSError, IndexError, ValueError):
                 continue  # it has just ended
-            if found and not self.exceeded:
-                self.exceeded = found
+            if found and not self._exceeded:
+                self._exceeded = found
                 self._kill(process)
 
     def _find_exceeded(self, worker: int, count: int) -> str:
@@ -284,7 +304,7 @@ class ProcessWatch:
         if bounds.processes is not None and use.processes > bounds.processes:
             return f"it has more than {bounds.processes} processes and threads"
         if bounds.memory is not None and use.memory > bounds.memory:
-            return f"its processes hold more than {format_size(bounds.memory)} of memory"
+            return _too_much_memory(bounds.memory)
         return ""
 
     def _compare_disk(self, deleted: int) -> str:
@@ -296,3 +316,7 @@ class ProcessWatch:
         if written + deleted - self._before > self._bounds.disk:
             return f"it has written more than {format_size(self._bounds.disk)}"
         return ""
+
+
+def _too_much_memory(bound: int | None) -> str:
+    return f"its processes hold more than {format_size(bound or 0)} of memory"

@@ -18,11 +18,13 @@ import subprocess
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import NamedTuple, TypeVar
 
-from toolplug_code_interpreter.sandbox.cgroups import Cgroup, Cgroups, NoCgroups, open_cgroups
+from toolplug.apart.confinement.cgroups import Cgroup, Cgroups, NoCgroups, limit_memory, open_cgroups, remove_empty
+from toolplug.runtime.threads import in_own_thread
 from toolplug_code_interpreter.sandbox.interpreter import HOME, Interpreter, Unavailable, interpreter
 from toolplug_code_interpreter.sandbox.processes import descendants
 from toolplug_code_interpreter.sandbox.seccomp import compiled_filter
@@ -33,8 +35,6 @@ WORKING_FOLDER = "/mnt/data"
 _WORKER = "/opt/worker"
 READY = b"toolplug"
 _SETPRIV = "/usr/bin/setpriv"
-_ENTER = ("/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"')
-"""Puts bubblewrap into a control group before it starts; takes the group's entrance and a command."""
 _SYSTEM = ("/usr/bin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/share/fonts", "/usr/share/zoneinfo")
 _LINKED = ("/bin", "/lib", "/lib32", "/lib64")
 _OF_ETC = ("/etc/ld.so.cache", "/etc/alternatives")
@@ -69,6 +69,8 @@ _OLDEST_KERNEL = (5, 14)
 _UID = 1000
 _START_S = 10.0
 _LAST_WORDS = 2000
+_BUBBLEWRAP = 2
+"""Processes of bubblewrap in each container, which do not count as the code's."""
 _T = TypeVar("_T")
 
 
@@ -104,7 +106,7 @@ class Sandbox(NamedTuple):
         for file in (self.handle, self.stdout, self.stderr):
             os.close(file)
         if self.cgroup is not None:
-            await self.cgroup.remove()
+            await in_own_thread(partial(remove_empty, self.cgroup))
 
 
 async def complete(task: asyncio.Task[_T]) -> _T:
@@ -129,6 +131,7 @@ class Launcher:
         self._python = python
         self._rules = rules
         self._settings = settings
+        self._limits = {**limit_memory(settings.memory), "pids.max": str(settings.processes + _BUBBLEWRAP)}
         folder = files("toolplug_code_interpreter.sandbox")
         self._sources = {name: folder.joinpath(name).read_bytes() for name in ("worker.py", "figures.py")}
 
@@ -157,13 +160,13 @@ class Launcher:
         if isinstance(self.cgroups, NoCgroups):
             return await self._start(uid, mark, None)
         try:
-            cgroup = self.cgroups.create()
+            cgroup = self.cgroups.create(self._limits)
         except OSError as error:
             raise Unavailable(f"a control group cannot be made: {error.filename}: {error.strerror}") from None
         try:
             return await self._start(uid, mark, cgroup)
         except BaseException:
-            await cgroup.remove()
+            await in_own_thread(partial(remove_empty, cgroup))
             raise
 
     async def _start(self, uid: int | None, mark: str, cgroup: Cgroup | None) -> Sandbox:
@@ -178,7 +181,7 @@ class Launcher:
                 *("--remount-ro", "/"),
             ]
             listed = _file(opened, b"".join(each.encode() + b"\0" for each in arguments))
-            entering = () if cgroup is None else (*_ENTER, str(cgroup.folder / "cgroup.procs"))
+            entering = () if cgroup is None else cgroup.entrance
             try:
                 process = await asyncio.create_subprocess_exec(
                     *(*entering, self._bubblewrap, "--args", str(listed), "--", *self._command(uid, theirs.fileno())),
@@ -324,7 +327,7 @@ def launcher(settings: Settings) -> Launcher:
         raise Unavailable(f"Linux {os.uname().release} is older than {_version_text(_OLDEST_KERNEL)}")
     python, rules = interpreter(settings.python), compiled_filter()
     try:
-        cgroups: Cgroups | NoCgroups = open_cgroups(settings)
+        cgroups: Cgroups | NoCgroups = open_cgroups()
     except NoCgroups as error:
         cgroups = error
     return Launcher(bubblewrap, python, rules, settings, cgroups)

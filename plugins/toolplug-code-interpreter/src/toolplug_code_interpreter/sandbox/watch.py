@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from secrets import token_hex
 
-from toolplug_code_interpreter.sandbox.cgroups import MARGIN, Cgroup
+from toolplug.apart.confinement.cgroups import MARGIN, Cgroup
 from toolplug_code_interpreter.sandbox.interpreter import Unavailable
 from toolplug_code_interpreter.settings import Settings
 

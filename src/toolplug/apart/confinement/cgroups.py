@@ -1,4 +1,4 @@
-"""Control groups (cgroup v2) of containers: the kernel keeps the limits of all processes of one together.
+"""Control groups (cgroup v2): the kernel keeps the limits of all processes of one together.
 
 They are below the group that toolplug runs in, and only where that is delegated to it: the root of a container or a
 machine, or a systemd unit with `Delegate=yes` (https://systemd.io/CGROUP_DELEGATION). A group with processes cannot
@@ -7,68 +7,69 @@ have groups with limits below it, so toolplug moves the processes of its own gro
 
 from __future__ import annotations
 
-import asyncio
+import atexit
 import errno
-import fcntl
 import os
+import threading
+from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
+from importlib import import_module
 from pathlib import Path, PurePosixPath
 from secrets import token_hex
-
-from toolplug_code_interpreter.settings import Settings
+from time import sleep
 
 MARGIN = 1.05
-"""The kernel's limit for `memory`: toolplug finds most containers that exceed it by less, and says so to the model."""
-_BUBBLEWRAP = 2
-"""Processes of bubblewrap in each container, which do not count as the code's."""
+"""The kernel's limit of memory: toolplug finds most processes that exceed theirs by less, and says so."""
+ENTER = ("/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"')
+"""Runs a command in a control group; takes the group's entrance and the command."""
 _CONTROLLERS = ("memory", "pids")
 _OWN = "toolplug"
-_PREFIX = "toolplug-containers-"
-_REMOVE_S = 2.0
+_PREFIX = "toolplug-groups-"
+_OPENING = threading.Lock()
+_REMOVALS, _REMOVE_S = 1_000, 0.002
+"""2 s in all: what was killed ends in milliseconds."""
 
 
 class NoCgroups(Exception):
-    """Containers cannot have control groups; the text says why."""
+    """Processes cannot have control groups here; the text says why."""
 
 
 class Cgroup:
-    """The control group of one container."""
+    """The control group of some processes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
+    @property
+    def entrance(self) -> tuple[str, ...]:
+        """What stands before a command, so that it runs in the group."""
+        return (*ENTER, str(self.folder / "cgroup.procs"))
+
     def has_exceeded(self) -> bool:
-        """Return whether the kernel has ended the container because of its memory."""
+        """Return whether the kernel has ended the processes because of their memory."""
         try:
             return _number(self.folder / "memory.events", "oom_kill") > 0
         except OSError:
             return False
 
-    async def remove(self) -> None:
-        """Remove the group as soon as its processes have ended, which have been killed."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + _REMOVE_S
-        while not _remove(self.folder) and loop.time() < until:  # noqa: ASYNC110  the kernel sends no event
-            await asyncio.sleep(0.002)
+    def remove(self) -> bool:
+        """Remove the group if its processes have ended; return whether it is gone."""
+        return _remove(self.folder)
 
 
 class Cgroups:
-    """Makes control groups for the containers of one host, in a folder that it locks as long as it lives."""
+    """Makes control groups for the processes of one host, in a folder that it locks as long as it lives."""
 
-    def __init__(self, settings: Settings, parent: Path) -> None:
-        self._limits = {
-            "memory.max": str(int(settings.memory * MARGIN)),
-            "memory.oom.group": "1",
-            "pids.max": str(settings.processes + _BUBBLEWRAP),
-        }
+    def __init__(self, parent: Path) -> None:
         self.folder = parent / f"{_PREFIX}{token_hex(8)}"
         starting = os.open(parent, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            fcntl.flock(starting, fcntl.LOCK_EX)  # so that no other host removes the folder before it is locked
+            _lock(starting)  # so that no other host removes the folder before it is locked
             _sweep(parent)
             self.folder.mkdir()
-            self._lock = os.open(self.folder, os.O_RDONLY | os.O_CLOEXEC)
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            self._locked = os.open(self.folder, os.O_RDONLY | os.O_CLOEXEC)
+            _lock(self._locked)
         finally:
             os.close(starting)
         try:
@@ -77,28 +78,66 @@ class Cgroups:
             self.close()
             raise
 
-    def create(self) -> Cgroup:
-        """Make a group with the limits of the settings. Raises `OSError`."""
+    def create(self, limits: Mapping[str, str]) -> Cgroup:
+        """Make a group with values of its files, such as `pids.max`. Raises `OSError`."""
         folder = self.folder / token_hex(8)
         folder.mkdir()
-        for name, value in self._limits.items():
+        for name, value in limits.items():
             _write(folder / name, value)
         with suppress(FileNotFoundError):  # a kernel without swap
             _write(folder / "memory.swap.max", "0")
         return Cgroup(folder)
 
     def close(self) -> None:
-        """Remove the folder; its containers have ended."""
+        """Remove the folder; its processes have ended."""
         _clear(self.folder)
-        os.close(self._lock)
+        os.close(self._locked)
 
 
-def open_cgroups(settings: Settings) -> Cgroups:
-    """Return what makes control groups for containers. Raises `NoCgroups`."""
+def remove_empty(group: Cgroup) -> None:
+    """Remove a group when its processes have ended, which have been killed. Blocks; the kernel sends no event."""
+    for _ in range(_REMOVALS):
+        if group.remove():
+            return
+        sleep(_REMOVE_S)
+
+
+def limit_memory(size: int) -> dict[str, str]:
+    """Return the limits of a group whose processes may hold so many bytes: beyond, the kernel ends all of them."""
+    return {"memory.max": str(int(size * MARGIN)), "memory.oom.group": "1"}
+
+
+def open_cgroups() -> Cgroups:
+    """Return what makes control groups. Raises `NoCgroups`."""
     try:
-        return Cgroups(settings, _find_delegated(_own_group()))
+        return Cgroups(_find_delegated(_own_group()))
     except OSError as error:
         raise NoCgroups(f"{error.filename}: {error.strerror}") from None
+
+
+@cache
+def _own_cgroups() -> Cgroups | None:
+    try:
+        groups = open_cgroups()
+    except NoCgroups:
+        return None
+    atexit.register(groups.close)
+    return groups
+
+
+def group_of_memory(size: int | None) -> Cgroup | None:
+    """Return a new group whose processes may hold so many bytes; None without a number, and where there are no groups.
+
+    The groups of a process are removed at its end, or by the next one.
+    """
+    if size is None:
+        return None
+    with _OPENING:
+        groups = _own_cgroups()
+    try:
+        return None if groups is None else groups.create(limit_memory(size))
+    except OSError:
+        return None  # what the host measures stands
 
 
 def _own_group() -> Path:
@@ -163,13 +202,18 @@ def _write(file: Path, text: str) -> None:
         os.close(opened)
 
 
+def _lock(file: int, *, wait: bool = True) -> None:
+    fcntl = import_module("fcntl")  # a system without it has no control groups
+    fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+
 def _sweep(parent: Path) -> None:
     """Remove what hosts that were killed have left."""
     for folder in parent.glob(f"{_PREFIX}*"):
         with suppress(OSError):
             file = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _lock(file, wait=False)
                 _clear(folder)
             finally:
                 os.close(file)
