@@ -127,6 +127,7 @@ def test_no_type_of_a_provider_stands_in_the_framework() -> None:
 
 LINUX_ONLY = (
     "plugins/toolplug-code-interpreter/",
+    "src/toolplug/apart/confinement/cgroups.py",
     "src/toolplug/sqlite/serving_lock.py",
     "src/toolplug/testing/provider_rules/life.py",
 )

@@ -125,7 +125,7 @@ class WorkerProcess:
         confinement = self.target.confinement
         program = [*_interpreter(self.target.python), *map(str, descriptors), str(SOURCE)]
         group = group_of_memory(confinement.bounds.memory)
-        entering = () if group is None else group.entrance
+        entering = () if group is None else group.command_prefix
         if confinement.sandbox is None:
             variables = _few_variables() if self.target.variables is None else self.target.variables
             environment = {**variables, **granted_variables(confinement.run)}

@@ -22,7 +22,7 @@ from time import sleep
 MARGIN = 1.05
 """The kernel's limit of memory: toolplug finds most processes that exceed theirs by less, and says so."""
 ENTER = ("/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"')
-"""Runs a command in a control group; takes the group's entrance and the command."""
+"""Runs a command in a control group; takes its file of processes and the command."""
 _CONTROLLERS = ("memory", "pids")
 _OWN = "toolplug"
 _PREFIX = "toolplug-groups-"
@@ -42,7 +42,7 @@ class Cgroup:
         self.folder = folder
 
     @property
-    def entrance(self) -> tuple[str, ...]:
+    def command_prefix(self) -> tuple[str, ...]:
         """What stands before a command, so that it runs in the group."""
         return (*ENTER, str(self.folder / "cgroup.procs"))
 

@@ -181,7 +181,7 @@ class Launcher:
                 *("--remount-ro", "/"),
             ]
             listed = _file(opened, b"".join(each.encode() + b"\0" for each in arguments))
-            entering = () if cgroup is None else cgroup.entrance
+            entering = () if cgroup is None else cgroup.command_prefix
             try:
                 process = await asyncio.create_subprocess_exec(
                     *(*entering, self._bubblewrap, "--args", str(listed), "--", *self._command(uid, theirs.fileno())),
