@@ -73,10 +73,7 @@ async def test_a_form_on_a_file_that_is_served_alone_gives_a_whole_configuration
     lines = [line.partition("+ ")[2] for line in text.split("\n") if "+ " in line]
     (tmp_path / "providers.yaml").write_text("\n".join(lines), "utf-8")
     checked = await anyio.run_process([TOOLPLUG, "check"], cwd=tmp_path, check=False)
-    assert (checked.returncode, checked.stdout.partition(b",")[0]) == (
-        0,
-        b"providers.yaml is valid: 1 provider enabled",
-    )
+    assert (checked.returncode, checked.stdout) == (0, b"providers.yaml is valid: 1 provider enabled\n")
 
 
 async def test_a_crash_has_the_same_word_where_it_is_found_filtered_and_listed(
