@@ -6,15 +6,17 @@ import asyncio
 import gc
 import os
 import signal
+import subprocess
 import threading
 from io import BytesIO
 from pathlib import Path
+from time import sleep
 
 import pytest
 from tests.apart import documents
 from tests.apart.starting import is_gone, until
 
-from toolplug.apart import ApartCallFailed, FunctionProcess, call
+from toolplug.apart import ApartCallFailed, FunctionProcess, call, calls
 from toolplug.errors import InvalidDefinition
 from toolplug.runtime.threads import in_own_thread
 
@@ -76,6 +78,20 @@ async def test_each_end_without_an_answer_has_its_reason_and_costs_one_process(
     assert (error.reason, str(error)) == (reason, text)
     assert reason != "time" or error.status == -(signal.SIGPROF if function is documents.spin else signal.SIGKILL)
     assert await call(documents.double, b"a", 30, MEMORY) == b"aa"
+
+
+@pytest.mark.requirement("I36-call")
+async def test_a_call_that_is_late_says_so_though_its_end_is_seen_before_who_ended_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kill = vars(calls)["_kill"]
+
+    def kill_slowly(process: subprocess.Popen[bytes]) -> None:
+        kill(process)
+        sleep(0.5)
+
+    monkeypatch.setattr(calls, "_kill", kill_slowly)
+    assert (await failure(documents.wait_for_ever, b"", seconds=0.2)).reason == "time"
 
 
 @pytest.mark.requirement("I36-call")

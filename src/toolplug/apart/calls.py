@@ -148,14 +148,18 @@ class FunctionProcess:
     def run(self, data: bytes, answer: IO[bytes]) -> None:
         """Call the function, and write its answer as it comes. Raises `ApartCallFailed`; what is written stays."""
         with self._running:
-            process = self._start()
-            late = Timer(WALL * self.seconds, partial(_kill, process))
+            process, overdue = self._start(), Event()
+
+            def end_late() -> None:
+                overdue.set()  # first: its end is seen before this thread goes on
+                _kill(process)
+
+            late = Timer(WALL * self.seconds, end_late)
             late.start()
             try:
                 self._call(process, data, answer)
             except _OutputClosed:
-                in_time = late.is_alive()
-                raise self._failure(in_time=in_time) from None
+                raise self._failure(in_time=not overdue.is_set()) from None
             except BaseException:
                 # Whatever has failed: what a library in C is like after that, nobody knows.
                 self._end()
