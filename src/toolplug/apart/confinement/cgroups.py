@@ -39,7 +39,7 @@ class Cgroup:
     """The control group of some processes."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder: Path = folder
 
     @property
     def command_prefix(self) -> tuple[str, ...]:
@@ -62,7 +62,7 @@ class Cgroups:
     """Makes control groups for the processes of one host, in a folder that it locks as long as it lives."""
 
     def __init__(self, parent: Path) -> None:
-        self.folder = parent / f"{_PREFIX}{token_hex(8)}"
+        self.folder: Path = parent / f"{_PREFIX}{token_hex(8)}"
         starting = os.open(parent, os.O_RDONLY | os.O_CLOEXEC)
         try:
             _lock(starting)  # so that no other host removes the folder before it is locked
