@@ -160,7 +160,7 @@ class WorkerProcess:
     @property
     def ended_for(self) -> str:
         """Which bound it exceeded, so that the host has ended it; empty for none."""
-        return f"was ended: {self._watch.exceeded}" if self._watch is not None and self._watch.exceeded else ""
+        return f"was ended: {self._watch.excess}" if self._watch is not None and self._watch.excess else ""
 
     @property
     def exit_reason(self) -> str:

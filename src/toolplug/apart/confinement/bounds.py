@@ -127,7 +127,7 @@ def _processes(folder: Path, most: int | None) -> Iterator[tuple[int, list[str]]
 def measure_sockets(network: Path, most: int) -> int:
     """Return the bytes that the sockets of a network (`/proc/PID/net`) may hold: the kernel keeps what nobody reads.
 
-    Of each what it may hold, of TCP beside that what it holds. Stops at more than `most` bytes.
+    Each counts as what it may hold, and one of TCP also as what it holds. Stops at more than `most` bytes.
     """
     total = int((network / "sockstat").read_text("ascii").split()[2]) * int(_BUFFER.read_text("ascii"))
     for name in ("tcp", "tcp6"):
@@ -231,7 +231,7 @@ class ProcessWatch:
         self._error: BaseException | None = None
 
     @property
-    def exceeded(self) -> str:
+    def excess(self) -> str:
         """What was too much, empty for nothing."""
         if not self._exceeded and self._group is not None and self._group.has_exceeded():
             self._exceeded = _too_much_memory(self._bounds.memory)
@@ -257,7 +257,7 @@ class ProcessWatch:
         if self._process is not None:
             self._watch(self._process, inner)
         if self._group is not None:
-            self._exceeded = self.exceeded  # while the group is there to be asked
+            self._exceeded = self.excess  # while the group is there to be asked
             remove_empty(self._group)
 
     def _watch(self, process: subprocess.Popen[bytes], inner: Callable[[], int | None] | None) -> None:

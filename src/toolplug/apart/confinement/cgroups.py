@@ -21,7 +21,7 @@ from time import sleep
 
 MARGIN = 1.05
 """The kernel's limit of memory: toolplug finds most processes that exceed theirs by less, and says so."""
-ENTER = ("/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"')
+_ENTER = ("/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"')
 """Runs a command in a control group; takes its file of processes and the command."""
 _CONTROLLERS = ("memory", "pids")
 _OWN = "toolplug"
@@ -43,8 +43,8 @@ class Cgroup:
 
     @property
     def command_prefix(self) -> tuple[str, ...]:
-        """What stands before a command, so that it runs in the group."""
-        return (*ENTER, str(self.folder / "cgroup.procs"))
+        """The words before a command that run it in the group."""
+        return (*_ENTER, str(self.folder / "cgroup.procs"))
 
     def has_exceeded(self) -> bool:
         """Return whether the kernel has ended the processes because of their memory."""
@@ -137,7 +137,7 @@ def group_of_memory(size: int | None) -> Cgroup | None:
     try:
         return None if groups is None else groups.create(limit_memory(size))
     except OSError:
-        return None  # what the host measures stands
+        return None  # the host still measures the memory
 
 
 def _own_group() -> Path:
