@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from toolplug import CallContext, Principal, ToolCall, ToolDefinition, ToolResult, ToolStatus
+from toolplug import CallContext, Principal, ToolDefinition, ToolResult, ToolStatus
 from toolplug.providers.site import ProviderRecords
 from toolplug.stores.memory import MemoryStore
 from toolplug_console.feed import CallFeed
@@ -154,9 +154,8 @@ async def test_calls_that_the_host_refused_have_no_part_in_the_latency(serve: Se
 
 
 def answered(feed: CallFeed, tenant: str, status: ToolStatus = ToolStatus.SUCCESS) -> None:
-    call = ToolCall("c", "price")
     context = CallContext(principal=Principal(tenant=tenant))
-    feed.note(call, context, ToolResult("c", "price", status=status), ToolDefinition(name="price"), 0.01)
+    feed.note(context, ToolResult("c", "price", status=status), ToolDefinition(name="price"), 0.01)
 
 
 @asynccontextmanager

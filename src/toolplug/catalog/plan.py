@@ -208,6 +208,7 @@ class PlanHooks(Protocol):
     """The hooks of plugins around the calls of a host; no method raises anything but the caller's cancellation.
 
     * `calls`: counts the running calls, so that no plugin is closed under one
+    * `shows`: whether a plugin looks at the call itself, and so needs one with read-only arguments
     * `asks`, `changes`, `observes`, `traces`: whether a plugin may refuse calls, change results, sees answers, and
       whether one has a tracer
     * `trace`: returns the answer of a call, in the spans of tracers; `tool` is None for an unknown name
@@ -218,6 +219,8 @@ class PlanHooks(Protocol):
       moment; there is nothing to await where all are plain functions
     """
 
+    @property
+    def shows(self) -> bool: ...
     @property
     def asks(self) -> bool: ...
     @property
