@@ -158,6 +158,49 @@ def answered(feed: CallFeed, tenant: str, status: ToolStatus = ToolStatus.SUCCES
     feed.note(context, ToolResult("c", "price", status=status), ToolDefinition(name="price"), 0.01)
 
 
+@pytest.mark.requirement("I33-hour")
+async def test_calls_that_are_sorted_together_count_in_the_tick_in_which_each_ended() -> None:
+    clock = Clock()
+    hour = Hour(clock)
+    feed = CallFeed(lambda on: None, 0, frozenset(), hour, clock)
+    for seconds, calls in ((0, 3), (5, 1), (5, 2)):
+        clock.now += seconds
+        for _ in range(calls):
+            answered(feed, "t1")
+            answered(feed, "t1", ToolStatus.TIMEOUT)
+            answered(feed, "t2")
+    feed.sort_notes()
+    clock.now += 5
+    found = {tenant: hour.numbers(tenant) for tenant in ("t1", "t2", None)}
+    feed.close()
+    assert {tenant: numbers["calls"][-3:] for tenant, numbers in found.items()} == {
+        "t1": [6, 2, 4],
+        "t2": [3, 1, 2],
+        None: [9, 3, 6],
+    }
+    assert {tenant: numbers["failed"][-3:] for tenant, numbers in found.items()} == {
+        "t1": [3, 1, 2],
+        "t2": [0, 0, 0],
+        None: [3, 1, 2],
+    }
+
+
+@pytest.mark.requirement("I33-hour")
+async def test_alike_calls_of_one_caller_count_in_the_tick_in_which_each_ended() -> None:
+    clock = Clock()
+    hour = Hour(clock)
+    feed = CallFeed(lambda on: None, 0, frozenset(), hour, clock)
+    for seconds, calls in ((0, 3), (5, 1), (5, 2)):
+        clock.now += seconds
+        for _ in range(calls):
+            answered(feed, "t1")
+    feed.sort_notes()
+    clock.now += 5
+    numbers = hour.numbers("t1")
+    feed.close()
+    assert (numbers["calls"][-3:], sum(numbers["failed"])) == ([3, 1, 2], 0)
+
+
 @asynccontextmanager
 async def process(store: MemoryStore, clock: Clock) -> AsyncGenerator[tuple[CallFeed, Hour, SharedHour]]:
     """The feed, the hour and their exchange in one process of a store."""
