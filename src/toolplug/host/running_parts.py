@@ -7,7 +7,6 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 from weakref import WeakValueDictionary
 
@@ -272,9 +271,7 @@ class RunningParts:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._asking.aclose()
         await self._close_all()
 
