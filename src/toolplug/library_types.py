@@ -11,6 +11,9 @@ from collections.abc import Callable
 from toolplug.exports import loader
 
 HOMES = {
+    "AbandonedCallLimit": "toolplug.execution.limits.limiters",
+    "CallCounters": "toolplug.execution.accounting",
+    "CallHooks": "toolplug.execution.call_hooks.call_hooks",
     "CallServices": "toolplug.execution.plans",
     "Configuration": "toolplug.host.file.configuration",
     "Collector": "prometheus_client.registry",
@@ -29,6 +32,7 @@ HOMES = {
     "Route": "starlette.routing",
     "ToolExecutor": "toolplug.execution.executor",
     "Sealer": "toolplug.host.keys.host_key",
+    "SourceSwitch": "toolplug.execution.limits.limiters",
     "Ticket": "toolplug.part_protocols.approvals",
     "Typer": "typer",
     "ValidationError": "jsonschema_rs",

@@ -15,7 +15,10 @@ from starlette.routing import Route, compile_path
 from typer import Typer
 
 from toolplug.cluster.processes import Processes
+from toolplug.execution.accounting import CallCounters
+from toolplug.execution.call_hooks.call_hooks import CallHooks
 from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.limits.limiters import AbandonedCallLimit, SourceSwitch
 from toolplug.execution.plans import CallServices, Policy
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.keys.host_key import Sealer
@@ -28,6 +31,9 @@ from toolplug.runtime.threads import in_own_thread
 from toolplug.search.conversation import ConversationTools
 
 __all__ = [
+    "AbandonedCallLimit",
+    "CallCounters",
+    "CallHooks",
     "CallServices",
     "Collector",
     "CollectorRegistry",
@@ -45,6 +51,7 @@ __all__ = [
     "RevokedGrant",
     "Route",
     "Sealer",
+    "SourceSwitch",
     "Ticket",
     "ToolExecutor",
     "Typer",

@@ -12,10 +12,10 @@ from toolplug.catalog.call import EMPTY, CallContext, CannotAsk, ToolCall, ToolR
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.definition import ANY_OBJECT, ToolDefinition, ToolRef
 from toolplug.catalog.gates import Gate, TenantsGate
-from toolplug.catalog.plan import NO_HOOKS, Plan, PlanCounters, Target, Tool
+from toolplug.catalog.plan import NO_HOOKS, Plan, Target, Tool
 from toolplug.catalog.schema import Schema
 from toolplug.errors import ToolError, ToolUnavailable
-from toolplug.execution.accounting import CallAccounting, LevelKey
+from toolplug.execution.accounting import CallAccounting, CallCounters, LevelKey
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource, ToolPolicy
 from toolplug.host.file.tool_servers import SERVER_KIND
@@ -193,11 +193,11 @@ class Labels:
         self._provider = f"{SERVER_KIND}:{ADDED if self._added else server.id}"
         self._names: set[str] = set()
 
-    def method(self, method: str) -> PlanCounters:
+    def method(self, method: str) -> CallCounters:
         """Return the counters of a method of the protocol other than a tool call."""
         return self._accounting.counters(self._provider, method)
 
-    def counters(self, name: str) -> PlanCounters:
+    def counters(self, name: str) -> CallCounters:
         """Return the counters of the tool of this name."""
         if self._added:
             return self._accounting.counters(self._provider, ADDED)
