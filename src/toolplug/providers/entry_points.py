@@ -180,7 +180,7 @@ def _outcome(
             distribution=name,
             version=release,
             excluded_by=_excluding(metadata.get_all("Requires-Dist") or distribution.requires or (), ours),
-            editable=_is_editable(distribution),
+            editable=is_editable(distribution),
             apart=apart,
         )
     return Problem(
@@ -190,7 +190,7 @@ def _outcome(
     )
 
 
-def _is_editable(distribution: Distribution) -> bool:
+def is_editable(distribution: Distribution) -> bool:
     """Return whether it is an editable install (PEP 610)."""
     try:
         return json.loads(distribution.read_text("direct_url.json") or "{}")["dir_info"]["editable"] is True
