@@ -193,6 +193,10 @@ class UncheckedCollector(Collector):
         return iter(())
 
 
+MAX_LABELS = 200
+"""Tools of a server, of a part or of a toolset's source that have metrics of their own; the others share one label."""
+OTHER = "_other"
+
 LevelKey = tuple[str, ...]
 """The place of a limit: `()` for every tool, `(kind, source)` for a provider, `(kind, source, name)` for a tool."""
 
@@ -226,6 +230,7 @@ class CallAccounting:
         self.running: set[EndableWork] = set()
         self._on_call = on_call
         self._counters: dict[tuple[str, str], CallCounters] = {}
+        self._names: dict[str, set[str]] = {}
         self._routes: dict[tuple[str, str, str], CallCounters] = {}
         self.refusals: Counter[str] = Counter()
         self.quotas: Counter[str] = Counter()
@@ -268,6 +273,14 @@ class CallAccounting:
             kept = CallCounters(*own) if on_call is None else _ObservedCounters(*own, on_call)
             self._counters[provider, tool_name] = kept
         return kept
+
+    def capped_counters(self, provider: str, tool_name: str) -> CallCounters:
+        """Return the counters of a tool that a server or a plugin names as it likes; beyond `MAX_LABELS` share one."""
+        names = self._names.setdefault(provider, set())
+        if tool_name not in names and len(names) >= MAX_LABELS:
+            tool_name = OTHER
+        names.add(tool_name)
+        return self.counters(provider, tool_name)
 
     def all_counters(self) -> list[CallCounters]:
         """Return all counters in the order of their creation."""

@@ -68,11 +68,6 @@ def _metadata(answer: McpAnswer) -> Mapping[str, object]:
     return EMPTY if text is None or len(text) > MAX_META else {META: meta}
 
 
-MAX_LABELS = 200
-"""Tools of a server with metrics of their own; a server may call its tools otherwise every second."""
-OTHER = "_other"
-
-
 class OwnTarget:
     """What targets of toolplug itself inherit, which stay the same over the connection of a session."""
 
@@ -191,7 +186,6 @@ class Labels:
         self._accounting = accounting
         self._added = server.tenant is not None
         self._provider = f"{SERVER_KIND}:{ADDED if self._added else server.id}"
-        self._names: set[str] = set()
 
     def method(self, method: str) -> CallCounters:
         """Return the counters of a method of the protocol other than a tool call."""
@@ -201,10 +195,7 @@ class Labels:
         """Return the counters of the tool of this name."""
         if self._added:
             return self._accounting.counters(self._provider, ADDED)
-        if name not in self._names and len(self._names) >= MAX_LABELS:
-            name = OTHER
-        self._names.add(name)
-        return self._accounting.counters(self._provider, name)
+        return self._accounting.capped_counters(self._provider, name)
 
 
 def calling(reach: SwitchedConnection, definition: ToolDefinition) -> Target:
