@@ -271,25 +271,6 @@ class GrantRule:
 NO_GRANTS = GrantRule()
 
 
-class Replay(Protocol):
-    """The first result of a call, stored under its caller's idempotency key.
-
-    `begin` returns that result or a refusal; or None if this caller makes the call, which may take `seconds`. Then
-    `finish` must follow once, with the result, or None if the provider was not reached.
-    """
-
-    async def begin(self, plan: Plan, call: ToolCall, context: CallContext, seconds: float) -> ToolResult | None: ...
-    async def finish(self, plan: Plan, context: CallContext, result: ToolResult | None) -> None: ...
-
-
-class ArtifactKeeper(Protocol):
-    """Storage of results that are over their size limit."""
-
-    async def keep(self, text: str, context: CallContext) -> str:
-        """Store the text for this caller, and return its handle for `read_result`."""
-        ...
-
-
 class Retry(NamedTuple):
     """The number of times that a call is retried after a panic, or a `ToolError` with `retry_after_s`."""
 
@@ -344,8 +325,8 @@ class Plan:
     caller_approves: bool = False
     grants: GrantRule = NO_GRANTS
     watched: str = ""
-    replay: Replay | None = None
-    artifacts: ArtifactKeeper | None = None
+    replay: library_types.Replays | None = None
+    artifacts: library_types.Artifacts | None = None
     hooks: HookSource = NO_HOOKS
     settings: tuple[Setting, ...] = ()
     limits: object = None

@@ -21,9 +21,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from toolplug import library_types
 from toolplug.catalog.call import EMPTY, CallContext, Principal, ToolCall
 from toolplug.catalog.definition import ToolRef
-from toolplug.catalog.plan import EndableWork, Limiter, Plan
+from toolplug.catalog.plan import EndableWork, Plan
 from toolplug.config.units import timestamp
 from toolplug.execution.limits.limiters import (
     ABANDONED_DRAIN_S,
@@ -201,22 +202,6 @@ LevelKey = tuple[str, ...]
 """The place of a limit: `()` for every tool, `(kind, source)` for a provider, `(kind, source, name)` for a tool."""
 
 
-class SharedLimits(Protocol):
-    """Limits that hold for all processes of a store. Implemented by `toolplug.cluster.limits.ClusterLimits`.
-
-    `level` is the place of a limit, `what` names it for people; with `share`, each process admits its part when the
-    store is unavailable.
-    """
-
-    def rate(self, level: Sequence[str], what: str, count: int, per_s: int, *, share: bool) -> Limiter:
-        """Return the rate of this level, changed to these numbers."""
-        ...
-
-    def permits(self, level: Sequence[str], what: str, size: int, queue: int, *, share: bool) -> ConcurrencyLimit:
-        """Return the concurrency limit of this level, changed to these numbers."""
-        ...
-
-
 class CallAccounting:
     """The counters and limiters of one host, or of one registry without a host. None is dropped during its lifetime.
 
@@ -225,8 +210,8 @@ class CallAccounting:
     refused by error code, `quotas` those of them whose tenant or key has used up a quota, by quota.
     """
 
-    def __init__(self, on_call: OnCall | None = None, cluster: SharedLimits | None = None) -> None:
-        self.cluster: SharedLimits | None = cluster
+    def __init__(self, on_call: OnCall | None = None, cluster: library_types.ClusterLimits | None = None) -> None:
+        self.cluster: library_types.ClusterLimits | None = cluster
         self.running: set[EndableWork] = set()
         self._on_call = on_call
         self._counters: dict[tuple[str, str], CallCounters] = {}

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
+from toolplug import library_types
 from toolplug.catalog.call import CallContext, no_tools
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ALWAYS, Offer, Offered, ToolDefinition
@@ -15,12 +16,10 @@ from toolplug.catalog.gates import Gate, PolicyGate, TenantsGate
 from toolplug.catalog.plan import (
     NO_GRANTS,
     Approval,
-    ArtifactKeeper,
     CallRunner,
     Forward,
     GrantRule,
     Plan,
-    Replay,
     Setting,
     Target,
     Tool,
@@ -31,6 +30,7 @@ from toolplug.crashes import CodeOwner
 from toolplug.execution.accounting import CallAccounting, CallCounters, WatchedPolicy
 from toolplug.execution.call_hooks.call_hooks import LiveCallHooks
 from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.idempotency import Replays
 from toolplug.execution.limits.limiters import AbandonedCallLimit, SourceSwitch
 from toolplug.execution.limits.resolved_limits import (
     NO_LIMITS,
@@ -173,9 +173,9 @@ class CallServices:
 
     accounting: CallAccounting = field(default_factory=CallAccounting)
     runner: TaskRunner = field(default_factory=TaskRunner)
-    replay: Replay | None = None
+    replay: Replays | None = None
     approvals: Approval | None = None
-    artifacts: ArtifactKeeper | None = None
+    artifacts: library_types.Artifacts | None = None
     hooks: LiveCallHooks = field(default_factory=LiveCallHooks)
     limits: Callable[[], LimitLevel] = lambda: LimitLevel(())
     offering_changed: ChangeSignal = field(default_factory=ChangeSignal)
