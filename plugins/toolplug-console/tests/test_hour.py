@@ -153,9 +153,12 @@ async def test_calls_that_the_host_refused_have_no_part_in_the_latency(serve: Se
     assert (sum(numbers["calls"]), sum(numbers["failed"]), {*numbers["p50"]}) == (3, 2, {None})
 
 
+PRICE_TOOL = ToolDefinition(name="price")
+
+
 def answered(feed: CallFeed, tenant: str, status: ToolStatus = ToolStatus.SUCCESS) -> None:
     context = CallContext(principal=Principal(tenant=tenant))
-    feed.note(context, ToolResult("c", "price", status=status), ToolDefinition(name="price"), 0.01)
+    feed.note(context, ToolResult("c", "price", status=status), PRICE_TOOL, 0.01)
 
 
 @pytest.mark.requirement("I33-hour")

@@ -37,11 +37,10 @@ from toolplug.catalog.plan import (
     HookSource,
     NeedsApproval,
     Plan,
-    PlanCounters,
-    PlanHooks,
 )
 from toolplug.errors import InvalidArguments, StoreError
-from toolplug.execution.accounting import audit
+from toolplug.execution.accounting import CallCounters, audit
+from toolplug.execution.call_hooks.call_hooks import CallHooks
 from toolplug.execution.call_hooks.read_only import read_only_call
 from toolplug.execution.idempotency import outcome_unknown
 from toolplug.execution.results import (
@@ -190,7 +189,7 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
     plan: Plan,
     call: ToolCall,
     context: CallContext,
-    hooks: PlanHooks | None = None,
+    hooks: CallHooks | None = None,
     tool: ToolDefinition | None = None,
 ) -> ToolResult:
     """Run one call by its plan and return its result. Raises only the caller's own cancellation.
@@ -281,7 +280,7 @@ async def _find_veto(
     shown: ToolCall,
     context: CallContext,
     tool: ToolDefinition | None,
-    hooks: PlanHooks,
+    hooks: CallHooks,
     until: float,
 ) -> tuple[ToolResult | None, str | None]:
     """Return the refusal of a plugin's `before_call`, and why one wants an approval; None if none does."""
@@ -300,7 +299,7 @@ def _cancelled_result(call: ToolCall) -> ToolResult:
 
 
 async def _note(
-    hooks: PlanHooks,
+    hooks: CallHooks,
     shown: ToolCall,
     context: CallContext,
     tool: ToolDefinition | None,
@@ -317,7 +316,7 @@ async def _note(
 class UnknownCalls(NamedTuple):
     """Answers the calls of names that a caller's catalog does not list; plugins see them too."""
 
-    counters: PlanCounters
+    counters: CallCounters
     hooks: HookSource = NO_HOOKS
 
     async def answer(self, call: ToolCall, text: str, context: CallContext) -> ToolResult:
