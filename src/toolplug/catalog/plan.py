@@ -33,7 +33,7 @@ class Forward(Protocol):
 class Setting(NamedTuple):
     """The effective value of one setting, and the line or default that it comes from."""
 
-    knob: str
+    name: str
     value: str
     origin: str
 
@@ -48,7 +48,7 @@ class Refusal(NamedTuple):
 class Limiter(Protocol):
     """A limit on the calls of a tool, which admits each call or refuses it.
 
-    * `knob`, `usage`: the name of the setting, and how much of it is in use, for people
+    * `setting`, `usage`: the name of its setting, and how much of it is in use, for people
     * `refusal`: returns the refusal that a call would get now, None if it would be admitted
     * `admit`: waits for a free place until `deadline` (loop time) at most; a refused call uses nothing of the limit
     * `on_answer`: called once for each admitted call, with the status that the caller gets
@@ -56,7 +56,7 @@ class Limiter(Protocol):
     """
 
     @property
-    def knob(self) -> str: ...
+    def setting(self) -> str: ...
     @property
     def usage(self) -> str: ...
     def refusal(self) -> Refusal | None: ...

@@ -40,8 +40,8 @@ async def check(
     Imports the packages of the enabled providers to check their settings, and the rules for their tools and routes.
     What only a start can show is listed as not checked; --start starts the providers. With --locked nothing is imported
     of a package that is not as `toolplug lock` has seen it, and each difference is a problem. Exits 1 if there is one.
-    Warns about optional packages (required: false) that fail, and about saved notes that make a tool's description
-    too long for some model APIs.
+    Warns about optional packages (required: false) that fail, about commands of MCP servers that this machine does not
+    have, and about saved notes that make a tool's description too long for some model APIs.
 
     Example: toolplug check -c providers.yaml --json
     """
@@ -63,7 +63,8 @@ async def check(
         if len(error.problems) == MAX_PROBLEMS:
             echo(f"check stopped at {MAX_PROBLEMS} problems", err=True)
         return 1
-    warnings = [*found.problems, *warnings, *await _long_notes(configuration)]
+    commands = configuration.servers.warnings(configuration.providers.document)
+    warnings = [*found.problems, *warnings, *commands, *await _long_notes(configuration)]
     _print_valid(file, configuration, warnings, started=start, as_json=as_json)
     return 0
 

@@ -331,7 +331,7 @@ def add_limits(catalog: Catalog, level: LimitLevel, services: CallServices) -> C
         if limits is None:
             return plan
         resolved = limits.sources.within(level).resolve(services.accounting)
-        policy = [item for item in plan.settings if item.knob == "policy"]
+        policy = [item for item in plan.settings if item.name == "policy"]
         return replace(plan, settings=(*policy, *resolved.settings), **resolved.in_plan(services.artifacts))
 
     return catalog.planned(change)

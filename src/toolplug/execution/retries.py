@@ -125,7 +125,7 @@ class PipelineCall:
             except TimeoutError:
                 return timed_out(self.call, self.limit_s)
             if refusal is not None:
-                plan.counters.limited_by(limiter.knob)
+                plan.counters.limited_by(limiter.setting)
                 return limited_result(self.call, refusal)
             # One by one, so that `release_limiters` returns what was taken even if a later limiter refuses or raises.
             self._held.append(limiter)

@@ -393,7 +393,7 @@ def _as_before(old: Toolset | None, new: Toolset) -> Toolset:
 def _comparison_key(toolset: Toolset) -> tuple[object, ...]:
     held = toolset.limits
     # The origins too: a reload after lines were inserted must show the new ones.
-    limits = held and (held.limits, [held.origin(knob) for knob in sorted(held.limits.model_fields_set)])
+    limits = held and (held.limits, [held.origin(name) for name in sorted(held.limits.model_fields_set)])
     return (toolset.id, toolset.prefix, toolset.source, toolset.shown, toolset.origin, limits, toolset.offered)
 
 
