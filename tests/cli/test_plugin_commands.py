@@ -95,7 +95,9 @@ def test_a_name_that_is_taken_is_a_warning(run: Run, plugins: None) -> None:
     assert "is valid" in run("check").out
     shown = run("--help")
     assert shown.err == ""
-    assert "Missing here: provider 'classy' (acme-class 1.0): its command 'check' is left out" in " ".join(shown.out.split())
+    assert "Missing here: provider 'classy' (acme-class 1.0): its command 'check' is left out" in " ".join(
+        shown.out.split()
+    )
 
 
 @pytest.mark.requirement("C-10-plugin-commands")

@@ -52,7 +52,9 @@ def serve(
     code: CodeArgument = None,
     config: ConfigOption = None,
     host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="The port; 0 takes a free one.")] = 8080,
+    port: Annotated[
+        int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="The port; 0 takes a free one.")
+    ] = 8080,
     reload: Annotated[
         bool, typer.Option("--reload", help="Watch the configuration and the code of its providers.")
     ] = False,
