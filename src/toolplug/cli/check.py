@@ -20,8 +20,8 @@ from toolplug.host.host import Host
 from toolplug.host.inspection import failures, long_notes, open_inspected, tolerated_failures, with_place
 from toolplug.locking.comparison import compare_tools
 from toolplug.locking.making import list_server_tools
-from toolplug.locking.reader import with_lock
-from toolplug.providers.entry_points import PackageCheck, find_installed
+from toolplug.locking.reader import LockCheck, with_lock
+from toolplug.providers.entry_points import find_installed
 
 app: typer.Typer = typer.Typer()
 
@@ -69,7 +69,7 @@ async def check(
     return 0
 
 
-async def _start(file: ConfigFiles, configuration: Configuration, check: PackageCheck | None) -> list[Problem]:
+async def _start(file: ConfigFiles, configuration: Configuration, check: LockCheck | None) -> list[Problem]:
     """Start and close the providers. Return failures of those not required; raise `ConfigError` with all others."""
     problems: list[Problem] = []
     tolerated: list[Problem] = []
@@ -84,7 +84,7 @@ async def _start(file: ConfigFiles, configuration: Configuration, check: Package
     return tolerated
 
 
-async def _changed_servers(host: Host, check: PackageCheck) -> list[Problem]:
+async def _changed_servers(host: Host, check: LockCheck) -> list[Problem]:
     """Return a problem for each tool of an MCP server that is not as it was locked, and for servers that fail."""
     problems: list[Problem] = []
     for name, tools in (await list_server_tools(host, problems, operator())).items():

@@ -12,13 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from types import TracebackType
-from typing import NamedTuple, Protocol, Self
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple, Self
 
 import orjson
 
-from toolplug.cluster.followed import Follower
+from toolplug.cluster.followed import FollowedRecords, Follower
 from toolplug.cluster.processes import Processes, running_processes
 from toolplug.errors import StoreError, StoreUnavailable
 from toolplug.runtime.tasks import BackgroundTasks
@@ -55,15 +54,6 @@ class Topic(NamedTuple):
 
     answer: Callable[[object], Awaitable[object]]
     look: Callable[[], Awaitable[None]]
-
-
-class CopiedRecords(Protocol):
-    """The methods of `FollowedRecords` that make its copies new."""
-
-    prefix: str
-
-    async def fresh(self, keys: Collection[str]) -> None: ...
-    async def look(self) -> None: ...
 
 
 async def ask(store: Store, topic: str, about: object, *, within_s: float) -> Answers:
@@ -134,7 +124,7 @@ class ProcessRequests:
         """Answer the requests of a topic."""
         self._topics[topic] = how
 
-    def apply(self, records: CopiedRecords) -> None:
+    def apply(self, records: FollowedRecords[Any]) -> None:
         """Answer that a change of one of these records is applied, once it is."""
 
         async def fresh(key: object) -> None:
@@ -163,9 +153,7 @@ class ProcessRequests:
             self._processes.listen(self._look_again)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._processes.joined:
             try:
                 await self._processes.describe(answers=False)

@@ -14,7 +14,8 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, TypedDict, TypeVar
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from toolplug.catalog.plan import ArtifactKeeper, Limiter, Plan, Retry, Setting
+from toolplug import library_types
+from toolplug.catalog.plan import Limiter, Plan, Retry, Setting
 from toolplug.catalog.text import pluralize
 from toolplug.config.units import (
     DEFAULT_ORIGIN,
@@ -304,7 +305,7 @@ class ResolvedLimits(NamedTuple):
         """Seconds for which running calls may go on when their source is switched off."""
         return cast("float", self.values.drain)
 
-    def in_plan(self, artifacts: ArtifactKeeper | None) -> PlanLimits:
+    def in_plan(self, artifacts: library_types.Artifacts | None) -> PlanLimits:
         """Return the fields of a plan under these limits; with the limit `artifacts` it stores large results there."""
         values, default = self.values, self.sources.default_timeout
         unset = default is not None and Setting("timeout", format_duration(default.seconds), default.origin)
@@ -327,7 +328,7 @@ class PlanLimits(TypedDict):
     max_result_bytes: int
     limiters: tuple[Limiter, ...]
     retry: Retry | None
-    artifacts: ArtifactKeeper | None
+    artifacts: library_types.Artifacts | None
     limits: ResolvedLimits
 
 

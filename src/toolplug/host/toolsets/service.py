@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from types import TracebackType
 from typing import Self, cast
 
 from toolplug.catalog.call import Principal
@@ -176,9 +175,7 @@ class ToolsetService:
         await self.sources.wait_until_listed()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._stored_lists.aclose()
         await self._stored_bindings.aclose()
         await self._tools.aclose()
