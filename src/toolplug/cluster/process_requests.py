@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple, Self
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import NamedTuple, Protocol, Self
 
 import orjson
 
-from toolplug.cluster.followed import FollowedRecords, Follower
+from toolplug.cluster.followed import Follower
 from toolplug.cluster.processes import Processes, running_processes
 from toolplug.errors import StoreError, StoreUnavailable
 from toolplug.runtime.tasks import BackgroundTasks
@@ -54,6 +54,15 @@ class Topic(NamedTuple):
 
     answer: Callable[[object], Awaitable[object]]
     look: Callable[[], Awaitable[None]]
+
+
+class CopiedRecords(Protocol):
+    """What makes the copies of `FollowedRecords`, and those of a part, new."""
+
+    prefix: str
+
+    async def fresh(self, keys: Collection[str]) -> None: ...
+    async def look(self) -> None: ...
 
 
 async def ask(store: Store, topic: str, about: object, *, within_s: float) -> Answers:
@@ -124,7 +133,7 @@ class ProcessRequests:
         """Answer the requests of a topic."""
         self._topics[topic] = how
 
-    def apply(self, records: FollowedRecords[Any]) -> None:
+    def apply(self, records: CopiedRecords) -> None:
         """Answer that a change of one of these records is applied, once it is."""
 
         async def fresh(key: object) -> None:

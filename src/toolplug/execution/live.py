@@ -11,8 +11,8 @@ from weakref import ref
 
 from toolplug.catalog.call import ANONYMOUS_CONTEXT, CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, CatalogDiff
-from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.definition import ToolDefinition
+from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.plan import HookSource, Plan, Tool
 from toolplug.execution.executor import Listener, ModelTools, ToolExecutor, Unsubscribe, no_call, no_context
 from toolplug.execution.results import unavailable
