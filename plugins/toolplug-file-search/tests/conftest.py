@@ -23,6 +23,9 @@ from toolplug.http import create_app
 
 BASE = "http://127.0.0.1"
 TOOLPLUG = Path(sys.executable).with_name("toolplug")
+IN_HOST: dict[str, object] = {"run": {"process": False}}
+"""The provider's process takes two seconds of CPU to start: only the tests of what it does there have one (`APART`)."""
+APART: dict[str, object] = {"run": {"process": True}}
 LISTENS = re.compile(r"toolplug listening on (http://\S+)")
 
 
@@ -94,7 +97,8 @@ Start = Callable[[], AbstractContextManager[tuple[str, subprocess.Popen[str]]]]
 def written(folder: Path, **settings: object) -> Path:
     """A configuration file with these settings of the provider and a key for each tenant, `key-one` and `key-two`."""
     keys = [{"key": f"key-{name}", "subject": name, "tenant": name} for name in ("one", "two")]
-    config = {"providers": {"file_search": {"enabled": True, **settings}}, "auth": {"api_keys": keys}}
+    entry = {"enabled": True, **IN_HOST, **settings}
+    config = {"providers": {"file_search": entry}, "auth": {"api_keys": keys}}
     path = folder / "providers.yaml"
     path.write_text(json.dumps(config))
     return path
