@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import subprocess
@@ -24,8 +25,10 @@ from toolplug.http import create_app
 BASE = "http://127.0.0.1"
 TOOLPLUG = Path(sys.executable).with_name("toolplug")
 IN_HOST: dict[str, object] = {"run": {"process": False}}
-"""The provider's process takes two seconds of CPU to start: only the tests of what it does there have one (`APART`)."""
-APART: dict[str, object] = {"run": {"process": True}}
+"""By default the provider runs in a process of its own, which takes two seconds of CPU to start.
+
+Tests that are about it, and those of owners, of a served host and of the contract, have one.
+"""
 LISTENS = re.compile(r"toolplug listening on (http://\S+)")
 
 
@@ -69,9 +72,12 @@ class Tenant:
         return store, file
 
     async def read(self, store: str, file: str) -> dict[str, Any]:
-        """The file in the store once it was read, or could not be."""
-        while (member := await self.member(store, file))["status"] == "in_progress":
-            pass  # each question is a turn of the loop
+        """The file in the store once it was read, or could not be.
+
+        Here and in the other tests there is a pause between two questions, which would take the CPU from the reader.
+        """
+        while (member := await self.member(store, file))["status"] == "in_progress":  # noqa: ASYNC110  nobody is told
+            await asyncio.sleep(0.01)
         return member
 
     async def member(self, store: str, file: str) -> dict[str, Any]:
