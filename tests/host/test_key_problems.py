@@ -26,12 +26,23 @@ NOTES = """
 
     def made(key, config):
         return Notes()
+
+    class Bound(FunctionProvider):
+        def routes(self):
+            return [route("GET", "/v1/bound", scope="bound:read")(self.listed)]
+
+        async def listed(self, request):
+            return []
 """
 
 
 @pytest.fixture(autouse=True)
 def notes(package: Package) -> None:
-    package("toolplug-notes", {"notes": "keyed_notes:Notes", "made": "keyed_notes:made"}, keyed_notes=NOTES)
+    package(
+        "toolplug-notes",
+        {"notes": "keyed_notes:Notes", "made": "keyed_notes:made", "bound": "keyed_notes:Bound"},
+        keyed_notes=NOTES,
+    )
     package("toolplug-broken", {"broken": "keyed_broken:Broken"}, keyed_broken="raise RuntimeError")
 
 
@@ -82,6 +93,12 @@ def test_the_scope_of_a_route_is_known_while_its_provider_is_enabled(
     config: Write, providers: str, known: bool
 ) -> None:
     assert (problems(config(with_key(providers, scopes="['notes:read']"))) == []) is known
+
+
+def test_the_scope_of_a_bound_route_may_be_given_and_others_are_still_checked(config: Write) -> None:
+    scopes = "['bound:read', 'tools:raed', 'operater']"
+    found = problems(config(with_key("{bound: {enabled: true}}", scopes=scopes)))
+    assert [problem.partition("scopes[")[2][0] for problem in found] == ["1", "2"]
 
 
 @pytest.mark.parametrize("name", ["''", "' '", "'ann '", '"a\\0n"', '"a\\u202en"', '"\\u3164"', "a" * 257])
