@@ -18,6 +18,7 @@ pytestmark = pytest.mark.requirement("C-2-key-names")
 Write = Callable[[str], Path]
 NOTES = """
     from toolplug import FunctionProvider, route
+    from toolplug.providers.routes import BoundRoute
 
     class Notes(FunctionProvider):
         @route("GET", "/v1/notes", scope="notes:read")
@@ -29,7 +30,7 @@ NOTES = """
 
     class Bound(FunctionProvider):
         def routes(self):
-            return [route("GET", "/v1/bound", scope="bound:read")(self.listed)]
+            return [BoundRoute("GET", "/v1/bound", self.listed, scope="bound:read")]
 
         async def listed(self, request):
             return []
