@@ -15,7 +15,8 @@ from tests.http.session_plugin import Json, new_plugin, refusal, sessions_host, 
 
 from toolplug import open_host
 from toolplug.http import create_app
-from toolplug.parts.sessions.http.event_stream import RECHECK_S, STUCK_S
+from toolplug.http.event_stream import STUCK_S
+from toolplug.parts.sessions.http.event_stream import RECHECK_S
 from toolplug.parts.sessions.limits import HEARTBEAT_S
 
 pytestmark = pytest.mark.anyio

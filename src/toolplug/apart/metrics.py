@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from prometheus_client.core import CounterMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import METRIC_TYPES, Metric
 from prometheus_client.registry import Collector
 
@@ -79,7 +79,7 @@ class ProcessMetrics(Collector):
         self.restarts += 1
         kept = list(self.collect())[:-1]
         self._reached = {
-            series_of(sample): sample.value for family in kept for sample in family.samples if rises(family, sample)
+            _series_of(sample): sample.value for family in kept for sample in family.samples if _rises(family, sample)
         }
         self._before = {family.name: family for family in kept if family.type in _RISING}
         self._families = {}
@@ -99,22 +99,80 @@ class ProcessMetrics(Collector):
         if like is None or before is None:
             return like or Metric(self._key, "", "unknown")
         whole = Metric(like.name, like.documentation, like.type, like.unit)
-        seen: Mapping[Series, Any] = {series_of(sample): sample for sample in (now.samples if now else ())}
+        seen: Mapping[Series, Any] = {_series_of(sample): sample for sample in (now.samples if now else ())}
         for series, sample in seen.items():
-            more = self._reached.get(series, 0.0) if rises(like, sample) else 0.0
+            more = self._reached.get(series, 0.0) if _rises(like, sample) else 0.0
             whole.samples.append(sample._replace(value=sample.value + more))
         # A series that the new process has not had yet must not vanish: it would be reset by the next one.
         whole.samples.extend(
-            sample for sample in before.samples if rises(before, sample) and series_of(sample) not in seen
+            sample for sample in before.samples if _rises(before, sample) and _series_of(sample) not in seen
         )
         return whole
 
 
-def series_of(sample: Any) -> Series:
+def _series_of(sample: Any) -> Series:
     """Return what tells a sample from the others of its scrape."""
     return sample.name, tuple(sorted(sample.labels.items()))
 
 
-def rises(family: Metric, sample: Any) -> bool:
+def _rises(family: Metric, sample: Any) -> bool:
     """Return whether the value of a sample never falls while its process runs."""
     return sample.name.endswith(_RISING.get(family.type, ())) and not sample.name.endswith(_CREATED)
+
+
+class WorkersMetrics(Collector):
+    """The sum of what the workers have sent last; what only rises keeps what those that are gone had reached."""
+
+    def __init__(self, key: str, present: Callable[[], int]) -> None:
+        self._gone = ProcessMetrics(key)
+        self._present = present
+        self._workers: list[ProcessMetrics] = []
+        self._key = key
+
+    def describe(self) -> Iterator[Metric]:
+        """Return nothing: the names are not known before a worker has sent them."""
+        return iter(())
+
+    def add(self) -> ProcessMetrics:
+        """Return what takes the metrics of one more worker."""
+        worker = ProcessMetrics(self._key)
+        self._workers.append(worker)
+        return worker
+
+    def remove(self, worker: ProcessMetrics) -> None:
+        """Keep what a worker had reached that is gone."""
+        self._workers.remove(worker)
+        self._gone.update(_families(worker))
+        self._gone.restart()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield each family, then the number of workers that are gone, and of those that are connected."""
+        *gone, ended = self._gone.collect()
+        yield from _sum([*gone, *(family for worker in self._workers for family in _families(worker))])
+        yield ended
+        workers = GaugeMetricFamily("toolplug_apart_workers", "Workers that have dialled in.")
+        workers.add_metric([], self._present())
+        yield workers
+
+
+def _families(metrics: ProcessMetrics) -> list[Metric]:
+    return list(metrics.collect())[:-1]
+
+
+def _sum(families: Iterable[Metric]) -> list[Metric]:
+    """Return one family of each name: its samples are sums over those with the same labels."""
+    found: dict[str, Metric] = {}
+    values: dict[str, dict[Series, int]] = {}
+    for family in families:
+        whole = found.setdefault(family.name, Metric(family.name, family.documentation, family.type, family.unit))
+        places = values.setdefault(family.name, {})
+        for sample in family.samples:
+            series = _series_of(sample)
+            place = places.get(series)
+            if place is None:
+                places[series] = len(whole.samples)
+                whole.samples.append(sample)
+            elif _rises(family, sample) or family.type == "gauge":
+                known = whole.samples[place]
+                whole.samples[place] = known._replace(value=known.value + sample.value)
+    return list(found.values())

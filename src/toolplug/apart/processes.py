@@ -80,10 +80,10 @@ class ProcessTarget:
         """The longest message of the process."""
         return self.max_result_bytes + FRAME_SLACK
 
-    def problem(self, what: str, *, state: str = ProviderState.START_FAILED) -> ProviderError:
+    def problem(self, what: str) -> ProviderError:
         """Return the error of a process that does not start."""
         fix = "its output is in the log of the host, before this line"
-        return ProviderError(f"{self.owner}: its process {what}", state=state, fix=fix)
+        return ProviderError(f"{self.owner}: its process {what}", state=ProviderState.START_FAILED, fix=fix)
 
 
 def check_protocol(target: ProcessTarget, spoken: object) -> None:

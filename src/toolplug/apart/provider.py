@@ -124,14 +124,10 @@ class ApartProvider(FunctionProvider):
         """Return the routes that the process has listed."""
         if not self._started["routes"]:
             return ()
-        forward, bound = import_module(_ROUTES).RouteForward, import_module("toolplug.providers.routes").BoundRoute
+        forward, bound = import_module(_ROUTES).forward_route, import_module("toolplug.providers.routes").BoundRoute
         routes: list[Any] = []
         for index, (method, path, public, scope, text) in enumerate(self._started["routes"]):
-            made = forward(lambda: self.connection, index, f"{method} {path}", bool(public))
-
-            async def endpoint(request: Any, made: Any = made) -> Any:
-                return await made(request)
-
+            endpoint = forward(lambda: self.connection, index, f"{method} {path}", bool(public))
             endpoint.__doc__ = str(text)
             routes.append(bound(str(method), str(path), endpoint, bool(public), None if scope is None else str(scope)))
         return routes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import Context, copy_context
 from typing import Any
 
@@ -128,38 +128,26 @@ def _text_pair(pair: tuple[bytes, bytes]) -> list[str]:
     return [bytes(part).decode("latin-1") for part in pair]
 
 
-class RouteForward:
-    """The endpoint of a route whose handler is in another process."""
+def forward_route(
+    peer: Callable[[], Any], index: int, label: str, public: bool
+) -> Callable[[Request], Awaitable[Response]]:
+    """Return the endpoint of a route whose handler is in another process."""
 
-    def __init__(self, peer: Callable[[], Any], index: int, label: str, public: bool) -> None:
-        self._peer = peer
-        self._index = index
-        self._label = label
-        self._public = public
-
-    async def __call__(self, request: Request) -> Response:
-        """Return a response that forwards the request."""
+    async def endpoint(request: Request) -> Response:
         try:
-            peer = self._peer()
+            return ForwardedResponse(peer(), index, label, public)
         except ToolUnavailable as error:
             headers = {"Retry-After": "1"}
             raise HTTPException(503, str(error), headers) from None
-        return _ForwardedResponse(ForwardedRequest(peer, self._index, self._label, self._public))
+
+    return endpoint
 
 
-class _ForwardedResponse(Response):
-    def __init__(self, request: ForwardedRequest) -> None:
-        super().__init__()
-        self._request = request
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._request.forward(scope, receive, send)
-
-
-class ForwardedRequest:
-    """A request in the host, and the response of the provider's process to it."""
+class ForwardedResponse(Response):
+    """The response of the provider's process to a request, which is sent to it when the response is."""
 
     def __init__(self, peer: Any, index: int, label: str, public: bool) -> None:
+        super().__init__()
         self._peer = peer
         self._index = index
         self._label = label
@@ -182,7 +170,7 @@ class ForwardedRequest:
         if "end" in head and self.response is not None:
             self.response.end(_Ended())
 
-    async def forward(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the request to the process and its response to the client. Raises what the handler has raised."""
         peer = self._peer
         self.principal = scope["state"].get("principal", self.principal)

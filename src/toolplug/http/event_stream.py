@@ -7,28 +7,42 @@ and later) it does not look for a client that disconnects, which must cancel the
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
+from math import inf
 
 from starlette.background import BackgroundTask
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from toolplug.http.requests import ClientWatch, HostRequest, key_of
 
 _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 """Nothing between the host and the client may hold a stream back."""
+STUCK_S = 300.0
+"""Seconds after which a connection that accepts no data is closed."""
 
 
 class ServedEventStream:
-    """One response's open stream, which starts with its first chunk, or with `start`."""
+    """One response's open stream, which starts with its first chunk, or with `start`.
 
-    __slots__ = ("_response", "_send", "hang_up", "started")
+    `hang_up` cancels the work behind it, which also happens where the client accepts no data for `stuck_s`. One that is
+    stuck is looked for now and then, which is cheaper than a timer for each chunk.
+    """
 
-    def __init__(self, response: Response, send: Send, hang_up: Callable[[], None]) -> None:
+    __slots__ = ("_hang_up", "_loop", "_response", "_send", "_since", "_stuck_s", "_timer", "started")
+
+    def __init__(
+        self, response: Response, send: Send, hang_up: Callable[[], None], *, stuck_s: float = STUCK_S
+    ) -> None:
         self._response = response
         self._send = send
-        self.hang_up: Callable[[], None] = hang_up
+        self._hang_up = hang_up
+        self._stuck_s = stuck_s
+        self._loop = asyncio.get_running_loop()
+        self._since = inf
+        self._timer: asyncio.TimerHandle | None = None
         self.started: bool = False
 
     async def start(self) -> None:
@@ -36,7 +50,7 @@ class ServedEventStream:
         if not self.started:
             self.started = True
             response = self._response
-            await self._send(
+            await self._pass_on(
                 {"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers}
             )
 
@@ -48,12 +62,32 @@ class ServedEventStream:
         """Send one chunk, which is a whole number of events."""
         if not self.started:
             await self.start()
-        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await self._pass_on({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def end(self) -> None:
         """End the stream, which tells the client that it is complete."""
         await self.start()
-        await self._send({"type": "http.response.body", "body": b""})
+        await self._pass_on({"type": "http.response.body", "body": b""})
+
+    def close(self) -> None:
+        """Look no longer for a client that is stuck."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def _pass_on(self, message: Message) -> None:
+        self._since = self._loop.time()
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._stuck_s, self._look)
+        await self._send(message)
+        self._since = inf
+
+    def _look(self) -> None:
+        self._timer = None
+        left = self._since + self._stuck_s - self._loop.time()
+        if left <= 0:
+            self._hang_up()
+        elif left < inf:
+            self._timer = self._loop.call_later(left, self._look)
 
 
 def open_stream(request: HostRequest) -> AbstractContextManager[None]:
@@ -83,17 +117,14 @@ class EventStreamResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run `write`, and send what it returns, or the end of the stream."""
-        if self._detached:
-            response = await self._write_to(ServedEventStream(self, send, lambda: None))  # nothing to cancel
-        else:
-            response = None
-            with ClientWatch(receive) as watch:
-                response = await self._write_to(ServedEventStream(self, send, watch.hang_up))
+        response = None
+        with ClientWatch(None if self._detached else receive) as watch:
+            stream = ServedEventStream(self, send, watch.hang_up)
+            try:
+                response = await self._write(stream)
+                if response is None:
+                    await stream.end()
+            finally:
+                stream.close()
         if response is not None:
             await response(scope, receive, send)
-
-    async def _write_to(self, stream: ServedEventStream) -> Response | None:
-        response = await self._write(stream)
-        if response is None:
-            await stream.end()
-        return response

@@ -180,12 +180,12 @@ class ClientWatch:
     """A scope in which the current task is cancelled when the client disconnects; the scope then ends quietly.
 
     The request's body must have been read. Watching begins when the work first suspends, so that work which never
-    does costs nothing.
+    does costs nothing. Without `receive` it does not watch, and `hang_up` alone cancels the task.
     """
 
     __slots__ = ("_handle", "_receive", "_task", "_watcher", "gone")
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive | None) -> None:
         self.gone: bool = False
         self._receive = receive
         self._handle: asyncio.Handle | None = None
@@ -195,7 +195,8 @@ class ClientWatch:
         loop = asyncio.get_running_loop()
         self._task = asyncio.current_task(loop)
         # In the next turn: work that never suspends is over by then, and no task was made for it.
-        self._handle = loop.call_soon(self._begin)
+        if self._receive is not None:
+            self._handle = loop.call_soon(self._begin, self._receive)
         return self
 
     def __exit__(
@@ -216,12 +217,12 @@ class ClientWatch:
         if self._task is not None:
             self._task.cancel()
 
-    def _begin(self) -> None:
+    def _begin(self, receive: Receive) -> None:
         self._handle = None
-        self._watcher = asyncio.get_running_loop().create_task(self._watch(), name="toolplug-client-watch")
+        self._watcher = asyncio.get_running_loop().create_task(self._watch(receive), name="toolplug-client-watch")
 
-    async def _watch(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
+    async def _watch(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
             pass
         self.hang_up()
 

@@ -250,9 +250,9 @@ _AARCH64 = _Architecture(
 _ARCHITECTURES = {"x86_64": _X86_64, "aarch64": _AARCH64}
 
 
-def has_filter(machine: str | None = None) -> bool:
-    """Return whether there is a filter for this architecture, by default that of the host."""
-    return (machine or platform.machine()) in _ARCHITECTURES
+def has_filter() -> bool:
+    """Return whether there is a filter for the architecture of the host."""
+    return platform.machine() in _ARCHITECTURES
 
 
 def filter_program(machine: str | None = None) -> bytes:

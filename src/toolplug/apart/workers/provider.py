@@ -14,7 +14,7 @@ from typing import Any
 from toolplug.apart.connection import HostConnection
 from toolplug.apart.frames import CALL, NOTE, PROTOCOL
 from toolplug.apart.limits import FIRST_PAUSE_S, LONGEST_PAUSE_S
-from toolplug.apart.metrics import ProcessMetrics, decode_families
+from toolplug.apart.metrics import ProcessMetrics, WorkersMetrics, decode_families
 from toolplug.apart.processes import ProcessTarget
 from toolplug.apart.provider import NOTHING_OFFERED, ApartProvider
 from toolplug.apart.values import Head, ProcessCrash, decode_error
@@ -28,7 +28,6 @@ from toolplug.apart.workers.limits import (
     START_WORKER_S,
 )
 from toolplug.apart.workers.link import Receive, Send, WorkerLink
-from toolplug.apart.workers.metrics import WorkersMetrics
 from toolplug.catalog.call import CallContext, ToolCall
 from toolplug.catalog.exact_json import dump_json
 from toolplug.config.masking import mask_secrets

@@ -63,7 +63,6 @@ class WorkerSupervisor:
         self._serving: dict[str, WorkerSession] = {}
         self._known: Sequence[str] = ()
         self._stopping = asyncio.Event()
-        self._dialling: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: WorkerRefused | None = None
         self._failures = self._useless = 0

@@ -35,8 +35,6 @@ from toolplug.net.sse import frame
 HEARTBEAT_S = 15.0
 RECHECK_BEATS = 4
 """Heartbeats between two checks of a stream's credential."""
-STUCK_S = 300.0
-"""Seconds after which a connection that accepts no data is closed."""
 
 _SINCE = Parameter("Last-Event-ID", "the id of the last event that was read", place="header")
 
@@ -192,12 +190,7 @@ class CatalogStream:
     async def _send(
         self, stream: ServedEventStream, event: str, data: Mapping[str, object], event_id: int | None = None
     ) -> None:
-        """Send one event; hang up on a client that takes nothing for minutes."""
-        try:
-            async with asyncio.timeout(STUCK_S):
-                await stream.send(frame(event, orjson.dumps(data), event_id))
-        except TimeoutError:
-            stream.hang_up()
+        await stream.send(frame(event, orjson.dumps(data), event_id))
 
 
 def _signature(definition: ToolDefinition | None) -> object:

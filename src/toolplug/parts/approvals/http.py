@@ -91,25 +91,7 @@ class ApprovalList(TypedDict):
 
 
 def _show(ticket: Ticket) -> ApprovalAnswer:
-    return {
-        "id": ticket.id,
-        "tool": ticket.tool,
-        "digest": ticket.digest,
-        "arguments": cast("dict[str, object]", ticket.arguments),
-        "subject": ticket.subject,
-        "agent": ticket.agent,
-        "session": ticket.session,
-        "state": ticket.state,
-        "asked_at": ticket.asked_at,
-        "expires_at": ticket.expires_at,
-        "decided_by": ticket.decided_by,
-        "decided_at": ticket.decided_at,
-        "tenant": ticket.tenant,
-        "reason": ticket.reason,
-        "asked_because": ticket.asked_because,
-        "asked_arguments": cast("dict[str, object] | None", ticket.asked_arguments),
-        "grant": ticket.grant,
-    }
+    return cast("ApprovalAnswer", ticket._asdict())
 
 
 _ALL = "/v1/approvals"
@@ -215,25 +197,6 @@ _CALLER = Parameter("caller", "those of this caller")
 _OF_LIST = (_TOOL, _CALLER, _OF_GRANTS, _EVERY)
 
 
-def _show_grant(grant: Grant) -> GrantAnswer:
-    return {
-        "id": grant.id,
-        "tool": grant.tool,
-        "digest": grant.digest,
-        "caller": grant.caller,
-        "agent": grant.agent,
-        "session": grant.session,
-        "scope": grant.scope,
-        "arguments": grant.arguments,
-        "made_by": grant.made_by,
-        "made_at": grant.made_at,
-        "expires_at": grant.expires_at,
-        "calls_left": grant.calls_left,
-        "used": grant.used,
-        "tenant": grant.tenant,
-    }
-
-
 def _grants(request: HostRequest) -> Grants:
     part = request.state["host"].part(RunningApprovals)
     assert part is not None, "this part is always open"
@@ -251,7 +214,7 @@ async def list_grants(request: HostRequest) -> OrjsonResponse[GrantList]:
         return tool in (None, grant.tool) and caller in (None, grant.caller)
 
     found = await _grants(request).list_grants(_asked_tenant(request), is_wanted)
-    return OrjsonResponse({"grants": [_show_grant(grant) for grant in found]}, 200, NO_STORE)
+    return OrjsonResponse({"grants": [cast("GrantAnswer", grant._asdict()) for grant in found]}, 200, NO_STORE)
 
 
 @route("DELETE", "/v1/grants/{id}", APPROVALS, "Revoke a grant", parameters=(_OF_GRANTS,))

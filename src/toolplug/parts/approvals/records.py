@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 from toolplug.catalog.call import CallContext, NobodyToAsk, ToolCall
 from toolplug.catalog.plan import Plan
 from toolplug.config.units import timestamp
-from toolplug.execution.user_auth import ScopeOf, no_scope
+from toolplug.execution.user_auth import ScopeOf
 from toolplug.part_protocols.approvals import Ticket, TicketState
 from toolplug.signatures.values import canonical, decode_arguments
 from toolplug.stores.store import name_digest, tenant_digest
@@ -68,25 +68,16 @@ class StoredApproval(TypedDict):
 KEPT: TypeAdapter[StoredApproval] = TypeAdapter(StoredApproval)
 
 
-class CallBodies:
-    """Digests of calls; `scope_of` returns the scope of the credentials that a caller brings."""
+async def digest_call(plan: Plan, call: ToolCall, context: CallContext, scope_of: ScopeOf) -> str:
+    """Return the digest of all that a repetition must have in common.
 
-    def __init__(self, scope_of: ScopeOf = no_scope) -> None:
-        self._scope_of = scope_of
-
-    async def make(self, plan: Plan, call: ToolCall, context: CallContext) -> str:
-        """Return the digest of all that a repetition must have in common.
-
-        That is the tool, its definition, the arguments, the caller, its credentials and the session.
-        """
-        return _body(plan, decode_arguments(call.arguments), context, await self._scope_of(context.credentials))
-
-
-def _body(plan: Plan, arguments: object, context: CallContext, scope: str) -> str:
-    ref, principal = plan.ref, context.principal
+    That is the tool, its definition, the arguments, the caller, its credentials, whose scope `scope_of` returns, and
+    the session.
+    """
+    ref, principal, scope = plan.ref, context.principal, await scope_of(context.credentials)
     # The definition's digest is in `ref`: an approval of one definition does not hold for the next.
-    said = [*ref, arguments, dict(context.options), principal.subject, context.agent, context.session]
-    said += [scope] if scope else []
+    said = [*ref, decode_arguments(call.arguments), dict(context.options)]
+    said += [principal.subject, context.agent, context.session, *([scope] if scope else [])]
     return hashlib.sha256(canonical(said)).hexdigest()
 
 

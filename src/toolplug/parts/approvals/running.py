@@ -16,6 +16,7 @@ from toolplug.catalog.text import clean_text
 from toolplug.errors import ApiError, InvalidJson, StoreConflict, StoreError
 from toolplug.execution.accounting import audit
 from toolplug.execution.results import denied_result, limited_result, unavailable
+from toolplug.execution.user_auth import ScopeOf, no_scope
 from toolplug.part_protocols.approvals import (
     LIFE_S,
     NO_TERMS,
@@ -43,9 +44,9 @@ from toolplug.parts.approvals.records import (
     KEPT,
     TICKETS,
     WAITING,
-    CallBodies,
     StoredApproval,
     approved_key,
+    digest_call,
     equal_key,
     question_of,
     show_ticket,
@@ -96,10 +97,10 @@ class Approvals:
     """
 
     def __init__(
-        self, store: Store, *, life_s: float = LIFE_S, tools: HostTools = NO_TOOLS, bodies: CallBodies | None = None
+        self, store: Store, *, life_s: float = LIFE_S, tools: HostTools = NO_TOOLS, scope_of: ScopeOf = no_scope
     ) -> None:
         self._store = store
-        self._bodies = bodies or CallBodies()
+        self._scope_of = scope_of
         self._tools = tools
         self.life_s: float = life_s
         self.grants: Grants = Grants(store)
@@ -303,7 +304,7 @@ class Approvals:
         return made
 
     async def _new(self, plan: Plan, call: ToolCall, context: CallContext, why: str | None) -> ToolResult:
-        body = await self._bodies.make(plan, call, context)
+        body = await digest_call(plan, call, context, self._scope_of)
         kept = question_of(plan, call, context, why, self._store.now(), self.life_s, body)
         same = equal_key(kept)
         index = await self._store.read(same)
@@ -364,7 +365,7 @@ class Approvals:
                 )
             kept, revision = found
             goes_on = kept.get("goes_on")
-            if kept["body"] != await self._bodies.make(plan, call, context):
+            if kept["body"] != await digest_call(plan, call, context, self._scope_of):
                 return None
             match kept["state"]:
                 case "waiting":
@@ -398,7 +399,7 @@ class Approvals:
 
     async def _use_approved(self, plan: Plan, call: ToolCall, context: CallContext) -> Claim | None:
         """Claim an approved ticket of the same call; None if there is none."""
-        prefix = approved_key(context.principal.tenant, await self._bodies.make(plan, call, context), "")
+        prefix = approved_key(context.principal.tenant, await digest_call(plan, call, context, self._scope_of), "")
         for key in await self._store.keys(prefix, limit=MAX_APPROVED):
             claim = await self._use(key.removeprefix(prefix), plan, call, context)
             if isinstance(claim, Claim):
@@ -467,7 +468,7 @@ class RunningApprovals(RunningPart[ApprovalSettings]):
 
     def __init__(self, services: PartServices, settings: ApprovalSettings) -> None:
         self.own: Approvals = Approvals(
-            services.store, life_s=settings.life, tools=services.tools, bodies=CallBodies(services.calls.scope_of)
+            services.store, life_s=settings.life, tools=services.tools, scope_of=services.calls.scope_of
         )
         self.approvals: HostApprovals | None = self.own
         self._events = self.own.events = self.own.grants.events = TicketEvents(

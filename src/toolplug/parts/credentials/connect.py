@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping
 from html import escape
 from urllib.parse import urlsplit
 
@@ -55,8 +54,8 @@ button {{ font: inherit; padding: .4rem 1.2rem }}
 _GONE = "This link has been used or is older than ten minutes. Make the call again for another one."
 
 
-def _page(title: str, body: str, status: int = 200, headers: Mapping[str, str] = _HEADERS) -> HTMLResponse:
-    return HTMLResponse(_PAGE.format(title=escape(title), body=body), status, dict(headers))
+def _page(title: str, body: str, status: int = 200) -> HTMLResponse:
+    return HTMLResponse(_PAGE.format(title=escape(title), body=body), status, _HEADERS)
 
 
 def _message_page(title: str, text: str, status: int = 200) -> HTMLResponse:

@@ -15,6 +15,7 @@ from toolplug.execution.results import Reports
 from toolplug.signatures.values import encode_value
 
 R = TypeVar("R")
+E = TypeVar("E")
 
 
 class _McpProgress(NamedTuple):
@@ -74,20 +75,21 @@ def page(catalog: Catalog, cursor: str | None) -> Page | None:
     names = iter(catalog)
     if cursor is not None and cursor not in names:  # the search leaves the iterator behind the cursor
         return None
-    return _page_of(catalog, names)
+    tools, last = first_page(((name, fragment(catalog[name].definition, "mcp")) for name in names), len)
+    return Page(b"[%b]" % b",".join(tools), last)
 
 
-def _page_of(catalog: Catalog, names: Iterator[str]) -> Page:
-    tools: list[bytes] = []
+def first_page(entries: Iterable[tuple[str, E]], size_of: Callable[[E], int]) -> tuple[list[E], str | None]:
+    """Return the entries of one page, and the key of the last one as the cursor, None where no others follow."""
+    page: list[E] = []
     size, last = 0, ""
-    for name in names:
-        tool = fragment(catalog[name].definition, "mcp")
-        size += len(tool) + 1
-        if tools and (len(tools) == PAGE_TOOLS or size > PAGE_BYTES):
-            return Page(b"[%b]" % b",".join(tools), last)
-        tools.append(tool)
-        last = name
-    return Page(b"[%b]" % b",".join(tools), None)
+    for key, entry in entries:
+        size += size_of(entry) + 1
+        if page and (len(page) == PAGE_TOOLS or size > PAGE_BYTES):
+            return page, last
+        page.append(entry)
+        last = key
+    return page, None
 
 
 APPROVAL = "toolplug/approval"

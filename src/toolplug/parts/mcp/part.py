@@ -31,7 +31,9 @@ async def _open(services: PartServices, settings: None) -> RunningPart[None]:
 
 
 def _routes() -> HostRoutes:
-    return import_module(f"{_HERE}.http.routes").ROUTES
+    servers = import_module(f"{_HERE}.http.servers")
+    routes_in = import_module("toolplug.http.routing").routes_in
+    return (*import_module(f"{_HERE}.http.endpoint").MCP_ROUTES, *routes_in(servers))
 
 
 def _read(document: Document, user: Path | None, environ: Mapping[str, str], taken: Mapping[str, str]) -> ServerEntries:

@@ -15,7 +15,9 @@ async def _open(services: PartServices, settings: ResponsesSettings) -> RunningP
 
 
 def _routes() -> HostRoutes:
-    return import_module(f"{_HERE}.http.routes").ROUTES
+    routes_in = import_module("toolplug.http.routing").routes_in
+    modules = (import_module(f"{_HERE}.http.{name}") for name in ("create", "stored", "chat_completions"))
+    return [route for module in modules for route in routes_in(module)]
 
 
 PART: HostPart[ResponsesSettings] = HostPart(

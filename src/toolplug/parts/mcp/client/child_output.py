@@ -6,35 +6,32 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from toolplug.catalog.text import clean_text, in_one_line, pluralize
 from toolplug.config.masking import mask_secrets
 
 _LOG = logging.getLogger("toolplug.mcp")
 _MINUTE_S = 60.0
+_PER_MINUTE = 10
 _MAX_CHARACTERS = 500
 
 
 class RateLimitedLog:
-    """Logs at most `per_minute` lines a minute; the first line of the next minute gives the number of omitted ones."""
+    """Logs at most `_PER_MINUTE` lines a minute; the first line of the next minute gives the number of omitted ones."""
 
-    def __init__(
-        self, log: logging.Logger, *, per_minute: int = 10, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, log: logging.Logger) -> None:
         self._log = log
-        self._per_minute = per_minute
-        self._clock = clock
-        self._since = clock()
+        self._since = time.monotonic()
         self._written = 0
         self._left_out = 0
 
     def takes(self) -> bool:
         """Return whether a line would be logged now. If not, it is counted, and the caller need not build it."""
-        now = self._clock()
+        now = time.monotonic()
         if now - self._since >= _MINUTE_S:
             self._since, self._written = now, 0
-        if self._written < self._per_minute:
+        if self._written < _PER_MINUTE:
             return True
         self._left_out += 1
         return False

@@ -16,6 +16,7 @@ from toolplug.cli.standard_output import packages_print_to_stderr
 from toolplug.execution.executor import LazyExecutor
 from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.host import Host, open_host
+from toolplug.parts.mcp.offering.resource_subscriptions import ResourceSubscriptions
 from toolplug.parts.mcp.serving.mcp_sessions import Serving, clients_of
 from toolplug.parts.mcp.serving.server_endpoint import McpCaller
 
@@ -54,7 +55,7 @@ def _operator(host: Host, clients: Serving, agent: str | None) -> McpCaller:
     followed = executor.listing if isinstance(executor, LazyExecutor) else executor
     offering, subscriptions = (
         partial(host.offering_for, principal, agent=agent, within=client),
-        clients.subscriptions(),
+        ResourceSubscriptions(),
     )
     return McpCaller(
         executor=executor,

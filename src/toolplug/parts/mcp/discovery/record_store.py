@@ -55,16 +55,13 @@ class Records:
         store: Store,
         changed: Callable[[ServerName, ServerState], None],
         wanted: Callable[[ServerName, ServerState], bool],
-        *,
-        pause_s: float = PAUSE_S,
     ) -> None:
         self._store = store
         self._changed = changed
         self._wanted = wanted
         self._entries: dict[str, _ServerEntry] = {}
         self.prefix: str = PREFIX
-        self._follower = Follower(store, PREFIX, self._hear, self.look, pause_s=pause_s)
-        self._pause_s = pause_s
+        self._follower = Follower(store, PREFIX, self._hear, self.look)
         self._saver: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -220,7 +217,7 @@ class Records:
     async def _make_up(self) -> None:
         """Save until nothing is left to do."""
         while behind := [entry for entry in self._entries.values() if entry.unsaved]:
-            await asyncio.sleep(self._pause_s)
+            await asyncio.sleep(PAUSE_S)
             for entry in behind:
                 async with entry.lock:
                     with suppress(StoreError):

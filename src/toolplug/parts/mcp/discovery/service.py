@@ -12,7 +12,6 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from toolplug.cluster.followed import PAUSE_S
 from toolplug.execution.executor import Unsubscribe
 from toolplug.parts.mcp.discovery.record import (
     DiscoveryRecord,
@@ -40,24 +39,15 @@ class Discovery:
     them lists a server at a time, and the others take over the result.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        *,
-        places: FairSemaphore | None = None,
-        luck: Callable[[], float] = random.random,
-        pause_s: float = PAUSE_S,
-        grace_s: float = GRACE_S,
-    ) -> None:
-        self.records: Records = Records(store, self._on_change, self._wants, pause_s=pause_s)
+    def __init__(self, store: Store, *, luck: Callable[[], float] = random.random) -> None:
+        self.records: Records = Records(store, self._on_change, self._wants)
         self._services = DiscoveryServices(
             records=self.records,
-            places=places or FairSemaphore(),
+            places=FairSemaphore(),
             process=secrets.token_hex(8),
             luck=luck,
             notify=self._notify,
         )
-        self._grace_s = grace_s
         self._known: dict[ServerName, WatchedServer] = {}
         self._listeners: list[Listener] = []
         self._last_notified: dict[ServerName, DiscoveryRecord] = {}
@@ -76,7 +66,7 @@ class Discovery:
         try:
             await asyncio.gather(*(watched.stop() for watched in known))
             if listings := [*self._services.listings.values()]:
-                await asyncio.wait(listings, timeout=self._grace_s)
+                await asyncio.wait(listings, timeout=GRACE_S)
         finally:
             await self.records.aclose()
 

@@ -36,6 +36,7 @@ from toolplug.http.requests import (
 )
 from toolplug.http.routing import CALL, EVENTS, JSON_OR_EVENTS, Parameter, answers, route
 from toolplug.parts.mcp.http.response_sender import McpResponseSender
+from toolplug.parts.mcp.offering.resource_subscriptions import ResourceSubscriptions
 from toolplug.parts.mcp.serving.list_changed import Watch, notifications_of
 from toolplug.parts.mcp.serving.mcp_sessions import Handshake, SessionOwner, clients_of
 from toolplug.parts.mcp.serving.server_endpoint import (
@@ -74,7 +75,7 @@ async def caller_of(request: HostRequest, known: Handshake | None = None) -> Mcp
     executor = await executor_of(state["host"], principal, agent, code, within=known)
     since = None if known is None else known.seen
     clients = await clients_of(state["host"])
-    subscriptions = clients.subscriptions() if known is None else known.subscriptions
+    subscriptions = ResourceSubscriptions() if known is None else known.subscriptions
 
     def offering() -> Offering:
         return state["host"].offering_for(principal, agent=agent, within=known if code is None else code)

@@ -6,7 +6,6 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from toolplug.http.bodies.request_body import OrjsonResponse
@@ -18,8 +17,6 @@ SILENT_S = 15.0
 """Seconds without an event after which a comment is sent, so that proxies keep the connection."""
 RECHECK_S = 60.0
 """Seconds between two checks of the credential of a stream without end."""
-STUCK_S = 300.0
-"""Seconds after which a connection that accepts no data is closed."""
 
 _COMMENT = b": \n\n"
 
@@ -62,7 +59,7 @@ class McpResponseSender:
     async def reply(self, work: Coroutine[None, None, Reply | None]) -> Reply | None:
         """Do the work and send its notifications while it runs; None where it was cancelled, or has no reply.
 
-        Raises what the work raises, and `ClientDisconnect` for a connection that takes nothing.
+        Raises what the work raises.
         """
         if self._cancelled:
             work.close()
@@ -72,7 +69,7 @@ class McpResponseSender:
         try:
             while not running.done():
                 if not await self._wait_for_work() and self._streams:
-                    await self._send(_COMMENT)
+                    await self._stream.send(_COMMENT)
                 while self._notices:
                     await self._send_next()
                 if self._still is not None and self._loop.time() >= self._check_at:
@@ -87,7 +84,7 @@ class McpResponseSender:
             return None
         if not self._stream.started:
             return OrjsonResponse(reply.body, reply.status)
-        await self._send(frame("message", reply.body))
+        await self._stream.send(frame("message", reply.body))
         return None
 
     async def _wait_for_work(self) -> bool:
@@ -102,16 +99,9 @@ class McpResponseSender:
 
     async def _send_next(self) -> None:
         message, sent = self._notices.popleft()
-        await self._send(frame("message", message))
+        await self._stream.send(frame("message", message))
         if not sent.done():
             sent.set_result(None)
-
-    async def _send(self, chunk: bytes) -> None:
-        try:
-            async with asyncio.timeout(STUCK_S):
-                await self._stream.send(chunk)
-        except TimeoutError:
-            raise ClientDisconnect from None
 
     async def _check(self, still: Still) -> None:
         self._check_at = self._loop.time() + RECHECK_S

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NotRequired, TypedDict, cast
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from starlette.responses import Response
@@ -203,6 +203,13 @@ async def _servers_to(what: str, request: HostRequest) -> McpServers:
     return servers
 
 
+def _read_record(name: str, given: dict[str, Any]) -> ServerRecord:
+    if "discovery_timeout_ms" in given:
+        given["discovery_timeout_s"] = given.pop("discovery_timeout_ms") / 1000
+    given["id"] = name
+    return ServerRecord(**given)
+
+
 PRIVATE = {"cache-control": "private, no-cache"}
 
 
@@ -301,16 +308,7 @@ async def add_server(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
     """Take a new server, and answer before its tools are known unless the client waits. Raises `ApiError`."""
     wait_s = wanted_wait_s(request)
     body = await read_json(request, AddServerBody, check=refuse_commands)
-    record = ServerRecord(
-        id=body.id,
-        url=body.url,
-        headers=body.headers,
-        enabled=body.enabled,
-        policy=body.policy,
-        offer=body.offer,
-        tools=body.tools,
-        discovery_timeout_s=body.discovery_timeout_ms / 1000,
-    )
+    record = _read_record(body.id, dict(body))
     servers, actor = await servers_of(request.state["host"]), acting(request)
     view = await servers.add(record, **actor)
     if wait_s and view.enabled:
@@ -335,17 +333,8 @@ async def show_server(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
 async def change_server(request: HostRequest) -> OrjsonResponse[ServerAnswer]:
     """Change what the body names. Raises `ApiError`; then nothing has changed."""
     body = await read_json(request, ChangeServerBody, check=refuse_commands)
-    given = body.model_fields_set
-    change = ServerRecord(
-        id=request.path_params["id"],
-        url=body.url if "url" in given else None,
-        headers=body.headers if "headers" in given else None,
-        enabled=body.enabled if "enabled" in given else None,
-        policy=body.policy if "policy" in given else None,
-        offer=body.offer if "offer" in given else None,
-        tools=body.tools if "tools" in given else None,
-        discovery_timeout_s=body.discovery_timeout_ms / 1000 if "discovery_timeout_ms" in given else None,
-    )
+    given = {name: getattr(body, name) for name in body.model_fields_set}
+    change = _read_record(request.path_params["id"], given)
     view = await (await _servers_to("change", request)).change(change, **acting(request))
     return _server_response(request, view)
 

@@ -6,7 +6,6 @@ A caller's offering has only what it may see: a hidden entry and an unknown one 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 import orjson
 
@@ -16,12 +15,11 @@ from toolplug.catalog.offering import OfferedEntry, OfferedKind, Offering
 from toolplug.catalog.plan import Plan
 from toolplug.execution.run import run
 from toolplug.parts.mcp.client.plans import RPC_CODE
+from toolplug.parts.mcp.content import first_page
 from toolplug.parts.mcp.discovery.offers import MAX_URI_BYTES
 from toolplug.parts.mcp.serving.server_endpoint import INTERNAL_ERROR, INVALID_PARAMS
 from toolplug.runtime.tasks import in_slices
 
-PAGE_ENTRIES = 1_000
-PAGE_BYTES = 4 * 1024 * 1024
 MAX_INSTRUCTIONS = 32_768
 """Characters of the instructions of all servers together; later ones are left out."""
 
@@ -43,31 +41,18 @@ class RequestRefused(Exception):
         super().__init__(message)
 
 
-class OfferingPage(NamedTuple):
-    """The entries of one page as MCP lists them, and the cursor of the next page, None after the last one."""
-
-    entries: list[dict[str, object]]
-    next_cursor: str | None
-
-
-def offering_page(offering: Offering, kind: OfferedKind, cursor: str | None) -> OfferingPage:
-    """Return the first page, or the page of a cursor, which is the key of the last entry before it.
+def offering_page(
+    offering: Offering, kind: OfferedKind, cursor: str | None
+) -> tuple[list[dict[str, object]], str | None]:
+    """Return the first page, or the page of a cursor, which is the key of the last entry before it, and the next one.
 
     Raises `RequestRefused` for a cursor that the offering has no place for.
     """
     listed = offering.list_entries(kind)
-    keys = list(listed)
-    if cursor is not None and cursor not in listed:
+    keys = iter(listed)
+    if cursor is not None and cursor not in keys:  # the search leaves the iterator behind the cursor
         raise RequestRefused(INVALID_PARAMS, "Invalid cursor; list again from the beginning")
-    start = 0 if cursor is None else keys.index(cursor) + 1
-    entries: list[dict[str, object]] = []
-    size = 0
-    for key in keys[start:]:
-        size += len(orjson.dumps(listed[key])) + 1
-        if entries and (len(entries) == PAGE_ENTRIES or size > PAGE_BYTES):
-            return OfferingPage(entries, keys[start + len(entries) - 1])
-        entries.append(listed[key])
-    return OfferingPage(entries, None)
+    return first_page(((key, listed[key]) for key in keys), lambda entry: len(orjson.dumps(entry)))
 
 
 def instructions_of(offering: Offering) -> str | None:

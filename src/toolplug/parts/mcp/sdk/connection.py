@@ -258,22 +258,16 @@ class SdkConnection:
             return await self._list_tools()
 
     async def _list_tools(self) -> Sequence[object]:
-        found: list[object] = []
-        cursors: set[str] = set()
-        cursor: str | None = None
+        async def read(cursor: str | None) -> tuple[object, object]:
+            page = await self._page(cursor)
+            tools = page.result.get("tools")
+            if isinstance(tools, list):
+                tools = [tool for tool in cast("list[object]", tools) if _name(tool) not in page.refused]
+            return tools, page.result.get("nextCursor")
+
         # `RawListing` holds one page at a time: two listings at once would take each other's.
         async with self._one_listing:
-            for _ in range(MAX_PAGES):
-                page = await self._page(cursor)
-                found.extend(_tools(page))
-                cursor = _next_cursor(page)
-                if cursor is None or len(found) > MAX_TOOLS:
-                    return found
-                # A server that repeats a cursor would be asked for ever.
-                if cursor in cursors:
-                    raise BadAnswer("its list of tools comes back to a page that it began with")
-                cursors.add(cursor)
-        raise BadAnswer(f"its list of tools has more than {MAX_PAGES} pages")
+            return await _read_pages("its list of tools", MAX_TOOLS, read)
 
     async def offers(self) -> RawOffers:
         """Return prompts, resources and templates of all pages as sent, and the instructions."""
@@ -298,23 +292,12 @@ class SdkConnection:
         )
 
     async def _list(self, method: str, key: str) -> Sequence[object]:
-        found: list[object] = []
-        cursors: set[object] = set()
-        params: dict[str, object] = {}
-        for _ in range(MAX_PAGES):
-            page = await self._send_request(_request_of(method, params))
+        async def read(cursor: str | None) -> tuple[object, object]:
+            page = await self._send_request(_request_of(method, {} if cursor is None else {"cursor": cursor}))
             sent = as_object(as_object(page.get("_meta")).get(_AS_SENT))
-            entries, cursor = sent.get(key), sent.get("nextCursor")
-            if not isinstance(entries, list) or not isinstance(cursor, str | None):
-                raise BadAnswer("the list is no list, or names a next page that is no text")
-            found.extend(cast("list[object]", entries))
-            if not cursor or len(found) > MAX_OFFERS:
-                return found
-            if cursor in cursors:
-                raise BadAnswer("the list comes back to a page that it began with")
-            cursors.add(cursor)
-            params = {"cursor": cursor}
-        raise BadAnswer(f"the list has more than {MAX_PAGES} pages")
+            return sent.get(key), sent.get("nextCursor")
+
+        return await _read_pages("the list", MAX_OFFERS, read)
 
     async def request(
         self, method: str, params: Mapping[str, object], headers: Mapping[str, str] = NO_HEADERS
@@ -452,23 +435,36 @@ def _progress_callback(report: Report) -> ProgressFnT:
     return on_progress
 
 
-def _tools(page: RawPage) -> Sequence[object]:
-    tools = page.result.get("tools")
-    if not isinstance(tools, list):
-        raise BadAnswer("its list of tools is no list")
-    return [tool for tool in cast("list[object]", tools) if _name(tool) not in page.refused]
+async def _read_pages(
+    what: str, most: int, read: Callable[[str | None], Awaitable[tuple[object, object]]]
+) -> Sequence[object]:
+    """Return the entries of all pages; `read` returns those of the page of a cursor, and the next cursor.
+
+    Raises `BadAnswer`, and what `read` raises. What goes on past `most` entries is read no further.
+    """
+    found: list[object] = []
+    cursors: set[str] = set()
+    cursor: str | None = None
+    for _ in range(MAX_PAGES):
+        entries, following = await read(cursor)
+        if not isinstance(entries, list):
+            raise BadAnswer(f"{what} is no list")
+        if not isinstance(following, str | None):
+            raise BadAnswer(f"{what} names a next page that is no text")
+        found.extend(cast("list[object]", entries))
+        cursor = following
+        if not cursor or len(found) > most:
+            return found
+        # A server that repeats a cursor would be asked for ever.
+        if cursor in cursors:
+            raise BadAnswer(f"{what} comes back to a page that it began with")
+        cursors.add(cursor)
+    raise BadAnswer(f"{what} has more than {MAX_PAGES} pages")
 
 
 def _name(tool: object) -> object:
     name = cast("dict[str, object]", tool).get("name") if isinstance(tool, dict) else None
     return name if isinstance(name, str) else None
-
-
-def _next_cursor(page: RawPage) -> str | None:
-    cursor = page.result.get("nextCursor")
-    if cursor is not None and not isinstance(cursor, str):
-        raise BadAnswer("its list of tools names a next page that is no text")
-    return cursor or None
 
 
 def _invalid_paths(error: ValidationError) -> str:

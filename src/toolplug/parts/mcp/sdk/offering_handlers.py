@@ -77,12 +77,12 @@ def _lister(item: _List) -> Any:
     async def entries(ctx: _Context, params: types.PaginatedRequestParams) -> dict[str, object]:
         try:
             offering = ctx.lifespan_context.offering()
-            page = offering_page(offering, item.kind, params.cursor or None)
+            listed, next_cursor = offering_page(offering, item.kind, params.cursor or None)
         except RequestRefused as error:
             raise refusal_of(ctx, error) from None
         ctx.lifespan_context.offered(item.kind, offering)
-        result: dict[str, object] = {item.key: page.entries, "ttlMs": ctx.lifespan_context.list_ttl_ms}
-        return _complete_result(result if page.next_cursor is None else {**result, "nextCursor": page.next_cursor})
+        result: dict[str, object] = {item.key: listed, "ttlMs": ctx.lifespan_context.list_ttl_ms}
+        return _complete_result(result if next_cursor is None else {**result, "nextCursor": next_cursor})
 
     return entries
 

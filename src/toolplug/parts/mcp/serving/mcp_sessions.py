@@ -249,11 +249,6 @@ class Serving:
             self._endpoint = None
             raise
 
-    @staticmethod
-    def subscriptions() -> ResourceSubscriptions:
-        """Return those of one more client, which follows no resource yet."""
-        return ResourceSubscriptions()
-
     def stop(self) -> None:
         """End the streams of clients that wait for changes."""
         self.announcer.stop()

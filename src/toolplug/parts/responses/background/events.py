@@ -38,9 +38,9 @@ _LAST = {"completed": "response.completed", "failed": "response.failed"}
 class EventBuffer:
     """The events so far, by number. None is dropped, so that a listener may be arbitrarily slow."""
 
-    def __init__(self, events: Iterable[Event] = (), *, is_over: bool = False) -> None:
+    def __init__(self, events: Iterable[Event] = ()) -> None:
         self.events: list[Event] = list(events)
-        self._is_over = is_over
+        self._is_over = False
         self._news = asyncio.Event()
 
     def add(self, event: Event) -> None:

@@ -23,7 +23,7 @@ from toolplug.net.sse import frame
 from toolplug.parts.responses.builder import Event
 from toolplug.parts.responses.chat.completion import ChatCompletion, ChatPiece, Completion
 from toolplug.parts.responses.chat.request import ChatRequest, forwarded_chat, read_messages, response_request
-from toolplug.parts.responses.http.create import CALLER, END, ResponseSender, response_caller, service_of
+from toolplug.parts.responses.http.create import CALLER, END, response_caller, send_chunk, service_of
 from toolplug.parts.responses.http.tolerance import Warnings
 
 _PATH = "/v1/chat/completions"
@@ -70,34 +70,33 @@ async def _stream_chunks(
     What fails before the model has said or called something is an error of the request, later a chunk with the error.
     """
     completion = Completion()
+
+    async def send(chunk: dict[str, object]) -> None:
+        await send_chunk(stream, frame("", dump_json({**chunk, "usage": None} if counts else chunk)))
+
+    async def begin() -> None:
+        stream.set_headers(_headers(completion))
+        await send({**completion.chunk(ChatPiece({"role": "assistant", "content": ""})), **_own(completion)})
+
     async with aclosing(events):
-        with ResponseSender(stream) as sender:
-
-            async def send(chunk: dict[str, object]) -> None:
-                await sender.send(frame("", dump_json({**chunk, "usage": None} if counts else chunk)))
-
-            async def begin() -> None:
-                stream.set_headers(_headers(completion))
-                await send({**completion.chunk(ChatPiece({"role": "assistant", "content": ""})), **_own(completion)})
-
-            try:
-                async for event in events:
-                    pieces = [*completion.read(event)]
-                    if not stream.started and (pieces or completion.has_called):
-                        await begin()
-                    for piece in pieces:
-                        await send(completion.chunk(piece))
-            except (BackendFailed, HttpProblem) as error:
-                if not stream.started:
-                    raise
-                await sender.send(frame("", dump_json(_failure(error, completion).answer(request_id))))
-            else:
-                if not stream.started:
+        try:
+            async for event in events:
+                pieces = [*completion.read(event)]
+                if not stream.started and (pieces or completion.has_called):
                     await begin()
-                await send({**completion.chunk(ChatPiece({}), completion.finish_reason), **_own(completion)})
-                if counts:
-                    await sender.send(frame("", dump_json(completion.count())))
-            await sender.send(END)
+                for piece in pieces:
+                    await send(completion.chunk(piece))
+        except (BackendFailed, HttpProblem) as error:
+            if not stream.started:
+                raise
+            await send_chunk(stream, frame("", dump_json(_failure(error, completion).answer(request_id))))
+        else:
+            if not stream.started:
+                await begin()
+            await send({**completion.chunk(ChatPiece({}), completion.finish_reason), **_own(completion)})
+            if counts:
+                await send_chunk(stream, frame("", dump_json(completion.count())))
+        await stream.send(END)
 
 
 def _failure(error: BackendFailed | HttpProblem, completion: Completion) -> HttpProblem:

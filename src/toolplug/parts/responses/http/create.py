@@ -6,9 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, suppress
 from functools import partial
-from math import inf
-from types import TracebackType
-from typing import Literal, Self, cast
+from typing import Literal, cast
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -66,64 +64,30 @@ class ItemList(TypedDict):
     has_more: bool
 
 
-STUCK_S = 300.0
-"""Seconds after which a connection that accepts no data is closed."""
-
 LARGE_BYTES = 64 * 1024
 """An event that takes a millisecond to encode and send."""
 
 END = b"data: [DONE]\n\n"
 
 
-class ResponseSender:
-    """Sends chunks inside this scope, and closes a connection that accepts no data for `stuck_s`.
+async def send_chunk(stream: ServedEventStream, chunk: bytes) -> None:
+    """Send one chunk.
 
-    It looks for one that is stuck now and then, which is cheaper than a timer for each chunk.
+    After a large one it lets others run, as a call with long arguments has five of them in a row.
     """
-
-    def __init__(self, stream: ServedEventStream, *, stuck_s: float = STUCK_S) -> None:
-        self._stream = stream
-        self._stuck_s = stuck_s
-        self._loop = asyncio.get_running_loop()
-        self._since = inf
-        self._timer = self._loop.call_later(stuck_s, self._look)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._timer.cancel()
-
-    async def send(self, chunk: bytes) -> None:
-        """Send one chunk; the work behind the stream is cancelled where the client never takes it.
-
-        After a large one it lets others run, as a call with long arguments has five of them in a row.
-        """
-        self._since = self._loop.time()
-        await self._stream.send(chunk)
-        self._since = inf
-        if len(chunk) > LARGE_BYTES:
-            await asyncio.sleep(0)
-
-    def _look(self) -> None:
-        left = self._since + self._stuck_s - self._loop.time()
-        if left <= 0:
-            self._stream.hang_up()
-        else:
-            self._timer = self._loop.call_later(min(left, self._stuck_s), self._look)
+    await stream.send(chunk)
+    if len(chunk) > LARGE_BYTES:
+        await asyncio.sleep(0)
 
 
 async def send_events(stream: ServedEventStream, events: AsyncIterator[Event], *, first: Event | None = None) -> None:
     """Send the events; `first` comes before them, where it has been taken already."""
-    with ResponseSender(stream) as sender:
-        await stream.start()
-        if first is not None:
-            await sender.send(_frame(first))
-        async for event in events:
-            await sender.send(_frame(event))
-        await sender.send(END)
+    await stream.start()
+    if first is not None:
+        await send_chunk(stream, _frame(first))
+    async for event in events:
+        await send_chunk(stream, _frame(event))
+    await stream.send(END)
 
 
 def _frame(event: Event) -> bytes:

@@ -25,12 +25,9 @@ from toolplug.parts.sessions.streams.stream import Reader
 
 RECHECK_S = 60.0
 """Seconds between two checks of a stream's credential."""
-STUCK_S = 300.0
-"""Seconds after which a connection that accepts no data is closed."""
 
 # In heartbeats, which every stream gets anyway: ten thousand streams need no timers of their own.
 _RECHECK_BEATS = int(RECHECK_S / HEARTBEAT_S)
-_STUCK_BEATS = int(STUCK_S / HEARTBEAT_S)
 
 
 class SessionStream:
@@ -39,7 +36,7 @@ class SessionStream:
     Between two events it holds one future and the watch for a client that hangs up; its reader's beat is its clock.
     """
 
-    __slots__ = ("_beats", "_check", "_counted", "_hang_up", "_reader", "_request", "_sending_since", "_session")
+    __slots__ = ("_beats", "_check", "_counted", "_reader", "_request", "_session")
 
     def __init__(self, request: HostRequest, session: Session, reader: Reader, counted: ExitStack) -> None:
         self._counted = counted
@@ -47,13 +44,11 @@ class SessionStream:
         self._session = session
         self._reader = reader
         self._beats = randrange(_RECHECK_BEATS)  # so that not all streams of a session are checked together
-        self._sending_since: int | None = None
         self._check: asyncio.Task[None] | None = None
 
     async def write(self, stream: ServedEventStream) -> None:
         """Send until the reader ends, the client hangs up or takes nothing, or its credential is no longer valid."""
         reader = self._reader
-        self._hang_up = stream.hang_up
         reader.on_beat = self._beat
         try:
             await stream.start()
@@ -63,9 +58,7 @@ class SessionStream:
                     if reader.idle:
                         await reader.rung()
                         continue
-                    self._sending_since = self._beats
                     await stream.send(await reader.next())
-                    self._sending_since = None
         finally:
             if self._check is not None:
                 self._check.cancel()
@@ -74,9 +67,7 @@ class SessionStream:
 
     def _beat(self) -> None:
         self._beats += 1
-        if self._sending_since is not None and self._beats - self._sending_since > _STUCK_BEATS:
-            self._hang_up()
-        elif self._beats % _RECHECK_BEATS == 0:
+        if self._beats % _RECHECK_BEATS == 0:
             self._check = asyncio.get_running_loop().create_task(self._check_admission(), name="toolplug-stream-check")
 
     async def _check_admission(self) -> None:

@@ -7,7 +7,7 @@ late.
 
 from __future__ import annotations
 
-from typing import NamedTuple, NotRequired, TypedDict, cast
+from typing import Any, NamedTuple, NotRequired, TypedDict, cast
 
 import orjson
 
@@ -30,7 +30,8 @@ class StoredCall(NamedTuple):
     """A call as its record has it. `arguments` is JSON; `caller` is the name of the process that waits for its end.
 
     `deadline` is in seconds on the store's clock. A `queued` call goes on when its process has ended: another runs it.
-    `turn` is that of the first stream of the plugin that it may have been sent on (`StoredPresence`), None if unknown.
+    `trace` is the trace context of the caller. `turn` is that of the first stream of the plugin that it may have been
+    sent on (`StoredPresence`), None if unknown.
     """
 
     tool: str
@@ -38,7 +39,7 @@ class StoredCall(NamedTuple):
     deadline: float
     call_id: str
     request_id: str
-    trace_context: dict[str, str]
+    trace: dict[str, str]
     caller: str
     queued: bool
     turn: int | None = None
@@ -57,17 +58,6 @@ class RecordedProgress(NamedTuple):
     progress: float
     total: float | None
     message: str | None
-
-
-class _StoredCall(TypedDict):
-    tool: str
-    deadline: float
-    call_id: str
-    request_id: str
-    trace: dict[str, str]
-    caller: str
-    queued: bool
-    turn: NotRequired[int | None]
 
 
 class _KeptEnd(TypedDict):
@@ -90,18 +80,9 @@ class CallRecords:
         ttl_s = call.deadline - self._store.now() + _ENDED_S
         if ttl_s <= 0:
             return
-        kept: _StoredCall = {
-            "tool": call.tool,
-            "deadline": call.deadline,
-            "call_id": call.call_id,
-            "request_id": call.request_id,
-            "trace": call.trace_context,
-            "caller": call.caller,
-            "queued": call.queued,
-            "turn": call.turn,
-        }
+        head = {name: value for name, value in call._asdict().items() if name != "arguments"}
         # The arguments as they are: no process on the way decodes them.
-        value = orjson.dumps(kept) + b"\n" + call.arguments
+        value = orjson.dumps(head) + b"\n" + call.arguments
         await self._store.commit(_key(code, call_id), value, ttl_s=ttl_s)
 
     async def read(self, code: str, call_id: str) -> StoredCall | None:
@@ -171,18 +152,9 @@ def read_key(key: str) -> tuple[str, str, bool]:
 def read_call(value: bytes) -> StoredCall:
     """Return the call that `publish` has written."""
     head, _, arguments = value.partition(b"\n")
-    kept = cast("_StoredCall", orjson.loads(head))
-    return StoredCall(
-        tool=kept["tool"],
-        arguments=arguments,
-        deadline=kept["deadline"],
-        call_id=kept["call_id"],
-        request_id=kept["request_id"],
-        trace_context=kept["trace"],
-        caller=kept["caller"],
-        queued=kept["queued"],
-        turn=kept.get("turn"),
-    )
+    kept: dict[str, Any] = orjson.loads(head)
+    # A later version may have more fields: during a rolling update its records are read here.
+    return StoredCall(arguments=arguments, **{name: kept[name] for name in StoredCall._fields if name in kept})
 
 
 def read_progress(data: bytes) -> RecordedProgress:

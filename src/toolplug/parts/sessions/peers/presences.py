@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple, NotRequired, TypedDict, cast
+from typing import NamedTuple
 
 import orjson
 
@@ -42,13 +42,6 @@ class StoredPresence(NamedTuple):
     vacant_at: float | None = None
     reported: PluginStatus | None = None
     turns: int = 0
-
-
-class _StoredPresence(TypedDict):
-    streams: list[list[str]]
-    vacant_at: float | None
-    reported: PluginStatus | None
-    turns: NotRequired[int]
 
 
 class PresenceRecords:
@@ -114,10 +107,11 @@ class PresenceRecords:
             after = change(before)
             if after == before:
                 return before, False
+            kept = after._asdict() | {"streams": [[*stream] for stream in after.streams]}
+            del kept["revision"]  # which the store counts itself
+            key, value = PRESENCES + code, orjson.dumps(kept)
             try:
-                revision = await self._store.commit(
-                    PRESENCES + code, _presence_bytes(after), expected=before.revision, ttl_s=_KEPT_S
-                )
+                revision = await self._store.commit(key, value, expected=before.revision, ttl_s=_KEPT_S)
             except StoreConflict:
                 continue
             return after._replace(revision=revision), after.reported != before.reported
@@ -126,19 +120,9 @@ class PresenceRecords:
 def read_presence(value: bytes, revision: int) -> StoredPresence:
     """Return the presence in a record; that of no application if it is damaged, which its next sign replaces."""
     try:
-        kept = cast("_StoredPresence", orjson.loads(value))
+        kept = orjson.loads(value)
         streams = tuple(OpenStream(stream, process) for stream, process in kept["streams"])
         return StoredPresence(revision, streams, kept["vacant_at"], kept["reported"], kept.get("turns", 0))
     except (ValueError, KeyError, TypeError) as error:
         _LOG.error("the record of a session's presence cannot be read: %r", error)
         return StoredPresence(revision)
-
-
-def _presence_bytes(presence: StoredPresence) -> bytes:
-    kept: _StoredPresence = {
-        "streams": [list(stream) for stream in presence.streams],
-        "vacant_at": presence.vacant_at,
-        "reported": presence.reported,
-        "turns": presence.turns,
-    }
-    return orjson.dumps(kept)

@@ -98,7 +98,7 @@ class SharedRelay(Relay):
             until=call.deadline,
             call_id=call.call_id,
             host_request_id=call.request_id,
-            trace_context=call.trace_context,
+            trace_context=call.trace,
             caller=None if call.queued else call.caller,
             turn=call.turn,
         )
@@ -146,7 +146,7 @@ class SharedRelay(Relay):
             deadline=request.until,
             call_id=request.call_id,
             request_id=request.host_request_id,
-            trace_context=dict(request.trace_context),
+            trace=dict(request.trace_context),
             caller=self._calls.caller,
             queued=request.id in self._reserved,
             turn=request.turn,

@@ -81,10 +81,10 @@ class SessionLog:
         self._late.clear()
         return late
 
-    async def after(self, event: int | None, *, wait_s: float = 0.0) -> Events:
+    async def after(self, event: int | None) -> Events:
         """Return the log after the event with this id, None for all of it. Raises `StoreError`."""
         await self.write()
-        return await logged_after(self._store, self._key, event, wait_s=wait_s)
+        return await logged_after(self._store, self._key, event)
 
     def close(self) -> None:
         """Write the late entries in the background, and none after them."""

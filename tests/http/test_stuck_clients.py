@@ -10,7 +10,6 @@ from starlette.responses import Response
 from starlette.types import Message
 
 from toolplug.http.event_stream import ServedEventStream
-from toolplug.parts.responses.http.create import ResponseSender
 
 pytestmark = pytest.mark.anyio
 
@@ -19,7 +18,7 @@ def _stream(took: asyncio.Event, hang_up: Callable[[], None]) -> ServedEventStre
     async def send(message: Message) -> None:
         await took.wait()
 
-    return ServedEventStream(Response(), send, hang_up)
+    return ServedEventStream(Response(), send, hang_up, stuck_s=0.01)
 
 
 @pytest.mark.requirement("I6-bad-disconnect")
@@ -31,8 +30,7 @@ async def test_a_connection_that_takes_nothing_is_given_up() -> None:
         took.set()
 
     async with asyncio.timeout(5):
-        with ResponseSender(_stream(took, hang_up), stuck_s=0.01) as sender:
-            await sender.send(b"data: {}\n\n")
+        await _stream(took, hang_up).send(b"data: {}\n\n")
     assert given_up.is_set()
 
 
@@ -41,8 +39,7 @@ async def test_one_that_has_taken_everything_may_be_silent() -> None:
     given_up, took = asyncio.Event(), asyncio.Event()
     took.set()
     looked = asyncio.Event()
-    with ResponseSender(_stream(took, given_up.set), stuck_s=0.01) as sender:
-        await sender.send(b"data: {}\n\n")
-        asyncio.get_running_loop().call_later(0.05, looked.set)
-        await looked.wait()
+    await _stream(took, given_up.set).send(b"data: {}\n\n")
+    asyncio.get_running_loop().call_later(0.05, looked.set)
+    await looked.wait()
     assert not given_up.is_set()
