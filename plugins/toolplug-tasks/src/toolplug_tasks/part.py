@@ -19,14 +19,14 @@ class TasksPart(RunningPart[TaskSettings]):
     def __init__(self, services: PartServices, settings: TaskSettings, code: ModuleType) -> None:
         self._plugins = services.plugins
         self._section = settings
-        self.tasks: Any = code.RunningTasks(services, self.settings)
+        self.tasks: Any = code.RunningTasks(services, self.read_settings)
         self.extension: Any = code.TasksExtension(self.tasks)
 
     def configure(self, settings: TaskSettings | None) -> None:
         """Use other settings, for calls that begin from now on."""
         self._section = settings or TaskSettings()
 
-    def settings(self) -> TaskSettings:
+    def read_settings(self) -> TaskSettings:
         """Return the keys of the section, then those of the entry under `providers`."""
         entries = (getattr(plugin, "config", None) for plugin in self._plugins.get_plugins())
         entry = next((found for found in entries if isinstance(found, TaskSettings)), self._section)
