@@ -27,6 +27,15 @@ def test_the_package_gives_exactly_what_type_checkers_are_told() -> None:
     assert {name: getattr(sys.modules[str(module)], name) for name, module in told.items()} == given
 
 
+@pytest.mark.process
+def test_the_public_names_are_listed_before_they_are_loaded() -> None:
+    asked = "import sys, toolplug.testing; print('pydantic' in sys.modules, dir(toolplug) + dir(toolplug.testing))"
+    done = subprocess.run([sys.executable, "-c", asked], check=True, capture_output=True, text=True)
+    loaded, names = ast.literal_eval(done.stdout.replace(" ", ", ", 1))
+    assert {*toolplug.__all__, "check_provider"} <= {*names}
+    assert not loaded
+
+
 def test_a_name_that_the_package_does_not_have_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match=r"^module 'toolplug' has no attribute 'Wombat'$"):
         toolplug.Wombat  # pyright: ignore  # noqa: B018
