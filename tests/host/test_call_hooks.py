@@ -7,6 +7,7 @@ import logging
 import re
 import sys
 from collections.abc import Callable
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,14 @@ from toolplug import (
     FunctionRegistry,
     Principal,
     ToolCall,
+    ToolDefinition,
     ToolResult,
     ToolStatus,
     ToolUnavailable,
     open_host,
     tool,
 )
+from toolplug.catalog.call import current_tenant
 
 pytestmark = pytest.mark.anyio
 
@@ -399,3 +402,92 @@ async def test_a_plain_function_that_returns_an_awaitable_is_a_failure_with_the_
         "hook after_call of provider 'mistaken' returned a coroutine that nobody awaits; write it as `async def`; "
         "the call keeps its result"
     )
+
+
+MARK: ContextVar[str] = ContextVar("mark_of_hooks", default="nobody")
+
+
+class Marking(FunctionProvider):
+    """Notes the mark and the tenant that it finds after a call, and sets the mark."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, str]] = []
+
+    def after_call(self, result: ToolResult) -> None:
+        self.found.append((MARK.get(), current_tenant()))
+        MARK.set(self.key)
+
+
+@pytest.mark.requirement("C-12-after-call", "H-plugin-isolation")
+async def test_a_hook_sees_the_context_of_the_caller_and_what_it_sets_there_reaches_nobody() -> None:
+    first, last = Marking(), Marking()
+    context = CallContext(principal=Principal("ada", tenant="acme"))
+    async with FunctionRegistry({"tools": Answering(), "first": first, "last": last}) as registry:
+        before = MARK.set("caller")
+        for _ in range(2):
+            await registry.execute(ToolCall("1", "answer"), context)
+            assert (MARK.get(), current_tenant()) == ("caller", "default")
+        MARK.reset(before)
+    assert first.found == last.found == [("caller", "acme")] * 2
+
+
+class Changing(FunctionProvider):
+    """Tries to change the arguments of each call."""
+
+    def after_call(self, call: ToolCall) -> None:
+        call.arguments["added"] = 1  # type: ignore[index]
+
+
+class Taking(FunctionProvider):
+    """Has a tool with arguments."""
+
+    @tool
+    def take(self, text: str, words: list[str]) -> str:
+        return text
+
+
+@pytest.mark.requirement("C-12-after-call")
+@pytest.mark.parametrize("others", [(), (Timing,), (Marking, Marking)])
+async def test_arguments_are_read_only_for_a_hook_that_takes_the_call_whatever_the_others_take(
+    others: tuple[type[FunctionProvider], ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {"text": "x", "words": ["a"]}
+    plugins = {f"other{number}": kind() for number, kind in enumerate(others)}
+    async with FunctionRegistry({"tools": Taking(), **plugins, "changing": Changing()}) as registry:
+        await registry.execute(ToolCall("1", "take", given), CallContext())
+    assert given == {"text": "x", "words": ["a"]}
+    [error] = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert error.startswith("hook after_call of provider 'changing' raised TypeError at ")
+
+
+async def test_a_monitor_sees_read_only_arguments_where_no_hook_takes_the_call() -> None:
+    seen: list[Any] = []
+    async with open_host({"providers": {}}, providers={"taking": Taking(), "marking": Marking()}, environ={}) as host:
+        end = host.plugins.add_hookcall_monitoring(
+            lambda name, implementations, given: seen.append(given["call"]) if name == "after_call" else None,
+            lambda outcome, name, implementations, given: None,
+        )
+        await host.registry.execute(ToolCall("1", "take", {"text": "x", "words": ["a"]}), CallContext())
+        end()
+    [call] = seen
+    with pytest.raises(TypeError, match="read-only"):
+        call.arguments["text"] = "y"
+    with pytest.raises(TypeError, match="read-only"):
+        call.arguments["words"].append("b")
+
+
+class Naming(FunctionProvider):
+    """Takes arguments of a hook that stand side by side, without the first and the last."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[object, ...]] = []
+
+    def after_call(self, context: CallContext, result: ToolResult, tool: ToolDefinition | None) -> None:
+        self.seen.append((context.request_id, result.output, None if tool is None else tool.name))
+
+
+async def test_a_hook_may_leave_out_the_first_and_the_last_arguments() -> None:
+    naming = Naming()
+    async with FunctionRegistry({"tools": Answering(), "naming": naming}) as registry:
+        await registry.execute(ToolCall("1", "answer"), CallContext(request_id="r1"))
+    assert naming.seen == [("r1", "42", "answer")]

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from toolplug import CallContext, Principal, ToolCall, ToolResult, ToolStatus
-from toolplug_console.feed import MAX_NOTED, MAX_SENT, MAX_SHOWN, MAX_VIEWERS, CallFeed, ViewerPlaces
+from toolplug import CallContext, Principal, ToolResult, ToolStatus
+from toolplug_console.feed import MAX_NOTED, MAX_SENT, MAX_VIEWERS, CallFeed, ViewerPlaces
+from toolplug_console.notes import MAX_SHOWN
 
 from .conftest import open_stream
 
@@ -204,8 +205,7 @@ async def test_streams_end_when_the_host_stops_or_the_plugin_is_disabled(serve: 
 
 
 def answered(feed: CallFeed, name: str, status: ToolStatus, tenant: str = "t1") -> None:
-    call = ToolCall("c", name)
-    feed.note(call, CallContext(principal=Principal(tenant=tenant)), ToolResult("c", name, status=status), None, 0.01)
+    feed.note(CallContext(principal=Principal(tenant=tenant)), ToolResult("c", name, status=status), None, 0.01)
 
 
 async def test_a_batch_shows_failures_first_and_counts_what_it_leaves_out() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from toolplug import CallContext, Principal, ToolCall, ToolDefinition, ToolResult, ToolStatus
+from toolplug import CallContext, Principal, ToolDefinition, ToolResult, ToolStatus
 from toolplug.providers.site import ProviderRecords
 from toolplug.stores.memory import MemoryStore
 from toolplug_console.feed import CallFeed
@@ -153,10 +153,55 @@ async def test_calls_that_the_host_refused_have_no_part_in_the_latency(serve: Se
     assert (sum(numbers["calls"]), sum(numbers["failed"]), {*numbers["p50"]}) == (3, 2, {None})
 
 
+PRICE_TOOL = ToolDefinition(name="price")
+
+
 def answered(feed: CallFeed, tenant: str, status: ToolStatus = ToolStatus.SUCCESS) -> None:
-    call = ToolCall("c", "price")
     context = CallContext(principal=Principal(tenant=tenant))
-    feed.note(call, context, ToolResult("c", "price", status=status), ToolDefinition(name="price"), 0.01)
+    feed.note(context, ToolResult("c", "price", status=status), PRICE_TOOL, 0.01)
+
+
+@pytest.mark.requirement("I33-hour")
+async def test_calls_that_are_sorted_together_count_in_the_tick_in_which_each_ended() -> None:
+    clock = Clock()
+    hour = Hour(clock)
+    feed = CallFeed(lambda on: None, 0, frozenset(), hour, clock)
+    for seconds, calls in ((0, 3), (5, 1), (5, 2)):
+        clock.now += seconds
+        for _ in range(calls):
+            answered(feed, "t1")
+            answered(feed, "t1", ToolStatus.TIMEOUT)
+            answered(feed, "t2")
+    feed.sort_notes()
+    clock.now += 5
+    found = {tenant: hour.numbers(tenant) for tenant in ("t1", "t2", None)}
+    feed.close()
+    assert {tenant: numbers["calls"][-3:] for tenant, numbers in found.items()} == {
+        "t1": [6, 2, 4],
+        "t2": [3, 1, 2],
+        None: [9, 3, 6],
+    }
+    assert {tenant: numbers["failed"][-3:] for tenant, numbers in found.items()} == {
+        "t1": [3, 1, 2],
+        "t2": [0, 0, 0],
+        None: [3, 1, 2],
+    }
+
+
+@pytest.mark.requirement("I33-hour")
+async def test_alike_calls_of_one_caller_count_in_the_tick_in_which_each_ended() -> None:
+    clock = Clock()
+    hour = Hour(clock)
+    feed = CallFeed(lambda on: None, 0, frozenset(), hour, clock)
+    for seconds, calls in ((0, 3), (5, 1), (5, 2)):
+        clock.now += seconds
+        for _ in range(calls):
+            answered(feed, "t1")
+    feed.sort_notes()
+    clock.now += 5
+    numbers = hour.numbers("t1")
+    feed.close()
+    assert (numbers["calls"][-3:], sum(numbers["failed"])) == ([3, 1, 2], 0)
 
 
 @asynccontextmanager

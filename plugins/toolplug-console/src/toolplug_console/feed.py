@@ -9,35 +9,30 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from itertools import chain, groupby, islice, repeat, zip_longest
+from itertools import groupby, repeat
 from operator import attrgetter, itemgetter
 from time import time, time_ns
 
 import orjson
 
-from toolplug import CallContext, Principal, ToolCall, ToolDefinition, ToolResult, ToolStatus
+from toolplug import CallContext, Principal, ToolDefinition, ToolResult, ToolStatus
 from toolplug_console.hour import Hour, tick_of
+from toolplug_console.notes import MAX_SHOWN, Arguments, Note, NotesOfTenant, QuickNote, most_telling, notes_of
 from toolplug_console.seen_call import (
-    CONTEXT_FIELDS,
     HOSTS_OWN,
     NOT_REACHED,
     OPERATOR,
-    FreshNote,
-    Note,
     SeenCall,
     asked_ticket,
-    quick_note,
     seen_call,
 )
 
 FLUSH_S = 0.25
 FLUSH_S_EACH = 0.015
 """How long calls are collected, and how much longer for each visitor: fifty of them look once a second."""
-MAX_SHOWN = 100
-"""Calls of a tenant in one batch; of more, failures come first, and the others are counted."""
 MAX_SENT = 1_500
 """Calls that all visitors together are sent in one batch: 100 for each of fifty took 5 to 13 ms of a processor."""
 MAX_NOTED = 10_000
@@ -65,10 +60,9 @@ pace of `FLUSH_S` it would be 0.4 %."""
 # Members of an enumeration are looked up slowly, and every call asks for them.
 _SUCCESS, _DENIED = ToolStatus.SUCCESS, ToolStatus.DENIED
 
-_shown_fields = itemgetter(*map(CallContext._fields.index, Note._fields[:CONTEXT_FIELDS]))
-_duration_of = itemgetter(Note._fields.index("duration_s"))
 _alike_fields = itemgetter(*map(Note._fields.index, ("principal", "tool", "status", "ticket")))
-"""By their places, which takes a fifth of the time that their names do."""
+_end_of = itemgetter(Note._fields.index("ended_at"))
+_duration_of = itemgetter(Note._fields.index("duration_s"))
 
 
 class TooManyViewers(Exception):
@@ -97,27 +91,6 @@ class ViewerPlaces:
         finally:
             self._taken.subtract(limits.keys())
             self._taken = +self._taken  # without those that have none left
-
-
-class NotesOfTenant:
-    """The newest notes of one tenant since the last batch, each with its number; failures have places of their own.
-
-    So a visitor sees the failures of a flood, and a flood of failures leaves the calls that ended well.
-    """
-
-    __slots__ = ("answered", "failed", "others")
-
-    def __init__(self, keep: int) -> None:
-        self.answered = 0
-        self.failed: deque[tuple[int, Note]] = deque(maxlen=max(MAX_SHOWN, keep))
-        self.others: deque[tuple[int, Note]] = deque(maxlen=max(MAX_SHOWN, keep))
-
-    def __len__(self) -> int:
-        return len(self.failed) + len(self.others)
-
-    def drop(self) -> None:
-        """Drop the oldest note of a call that ended well, else of one that failed."""
-        (self.others or self.failed).popleft()
 
 
 class Viewer:
@@ -176,7 +149,7 @@ class CallFeed:
         self._clock = clock
         self.remembered: int = max(keep, RECENT)
         """Calls that are remembered at most."""
-        self._fresh: list[FreshNote] = []  # still to be sorted
+        self._fresh: list[QuickNote] = []  # still to be sorted
         self._noted: dict[str, NotesOfTenant] = {}  # since the last batch, by tenant
         self._noted_in_all = 0
         self._viewers: set[Viewer] = set()
@@ -192,27 +165,32 @@ class CallFeed:
         self._look()
 
     def note(
-        self, call: ToolCall, context: CallContext, result: ToolResult, tool: ToolDefinition | None, duration_s: float
+        self,
+        context: CallContext,
+        result: ToolResult,
+        tool: ToolDefinition | None,
+        duration_s: float,
+        arguments: Arguments | None = None,
     ) -> None:
-        """Note that a call was answered. One that no batch shows is counted."""
-        call_id, name, arguments = call
+        """Note that a call was answered, with its arguments if they are kept. One that no batch shows is counted."""
         status, metadata = result.status, result.metadata
         fresh = self._fresh
         # Of the result only what is noted, as its text may have megabytes.
         fresh.append(
             (
-                context,
-                call_id,
-                name,
-                asked_ticket(metadata) if metadata else "",
-                status,
-                "" if status is _SUCCESS or status not in HOSTS_OWN else result.output,
+                context.principal,
                 tool,
+                status,
+                asked_ticket(metadata) if metadata else "",
+                result.name,
+                result.call_id,
+                "" if status is _SUCCESS or status not in HOSTS_OWN else result.output,
                 self._clock(),
                 duration_s,
-                (arguments, result.output) if self._keep else None,
+                None if arguments is None else (arguments, result.output),
                 # At once, as ids of calls are not unique.
-                self._watched.of(call_id, context.request_id) if self._watched.lines else "",
+                self._watched.of(result.call_id, context.request_id) if self._watched.lines else "",
+                context,
             )
         )
         if len(fresh) >= MAX_FRESH:
@@ -222,41 +200,34 @@ class CallFeed:
             self._flushing = asyncio.get_running_loop().call_later(after_s, self._flush)
 
     def sort_notes(self) -> None:
-        """Count the notes that are fresh in the hour, and put each in the queue of its tenant."""
-        if not self._fresh:
-            return
-        contexts, *columns = zip(*self._fresh, strict=True)
-        self._fresh = []
-        # By columns, and notes in a row that are alike together: so the interpreter takes a few steps for all of them,
-        # where it took 150 for each.
-        notes = map(
-            quick_note, repeat(Note), zip(*zip(*map(_shown_fields, contexts), strict=True), *columns, strict=True)
-        )
-        for _, alike in groupby(notes, _alike_fields):
+        """Count the notes that are fresh in the hour, and put the newest of each tenant in its queue."""
+        fresh, self._fresh = self._fresh, []
+        # Those in a row that are alike together: so the interpreter takes a few steps for all of them, and not 150 for
+        # each.
+        for _, alike in groupby(fresh, _alike_fields):
             self._sort_alike(list(alike))
 
-    def _sort_alike(self, notes: list[Note]) -> None:
+    def _sort_alike(self, fresh: list[QuickNote]) -> None:
         """Count and queue notes of one caller's calls of one tool, which ended alike."""
-        first = notes[0]
-        tenant = first.principal.tenant
+        principal, tool, status, ticket, *_ = fresh[0]
+        tenant = principal.tenant
         noted = self._noted.get(tenant)
         if noted is None:
             noted = self._noted[tenant] = NotesOfTenant(self._keep)
-        noted.answered += len(notes)
+        noted.answered += len(fresh)
         if self._hour is not None:
-            ref = None if first.tool is None else first.tool.ref
-            called = (tenant, "", "", "") if ref is None else (tenant, ref.kind, ref.source, first.title)
+            called = (tenant, "", "", "") if tool is None else (tenant, tool.ref.kind, tool.ref.source, tool.name)
             # A question is no failure.
-            failed = first.status is not _SUCCESS and not (first.ticket and first.status is _DENIED)
-            ran = not first.ticket and not (failed and first.status in NOT_REACHED)
-            same_tick = tick_of(first.ended_at) == tick_of(notes[-1].ended_at)
-            for together in (notes,) if same_tick else zip(notes):
+            failed = status is not _SUCCESS and not (ticket and status is _DENIED)
+            ran = not ticket and not (failed and status in NOT_REACHED)
+            same_tick = tick_of(_end_of(fresh[0])) == tick_of(_end_of(fresh[-1]))
+            for together in (fresh,) if same_tick else zip(fresh):
                 took_s = map(_duration_of, together) if ran else repeat(0.0, len(together))
-                self._hour.count(called, took_s, failed=failed, at=together[0].ended_at)
-        queue = noted.others if first.status is _SUCCESS else noted.failed
+                self._hour.count(called, took_s, failed=failed, at=_end_of(together[0]))
+        queue = noted.others if status is _SUCCESS else noted.failed
         before = len(queue)
-        queue.extend(enumerate(notes, self._last_id + 1))
-        self._last_id += len(notes)
+        self._last_id += len(fresh)
+        queue.extend(enumerate(fresh, self._last_id - len(fresh) + 1))
         self._noted_in_all += len(queue) - before
         while self._noted_in_all > MAX_NOTED:
             max(self._noted.values(), key=len).drop()
@@ -346,15 +317,17 @@ class CallFeed:
         self.sort_notes()
         noted, self._noted, self._noted_in_all = self._noted, {}, 0
         most = min(MAX_SHOWN, MAX_SENT // max(len(self._viewers), 1))
-        chosen = {tenant: _most_telling(_of(noted, tenant), most) for tenant in {each.tenant for each in self._viewers}}
-        remembered = [] if self._hour is None else _most_telling(_of(noted, None), MAX_SHOWN)
+        chosen = {
+            tenant: most_telling(notes_of(noted, tenant), most) for tenant in {each.tenant for each in self._viewers}
+        }
+        remembered = [] if self._hour is None else most_telling(notes_of(noted, None), MAX_SHOWN)
         wanted = {number: note for notes in (*chosen.values(), remembered) for number, note in notes}
         if self._keep:
             wanted.update(note for notes in noted.values() for queue in (notes.failed, notes.others) for note in queue)
-        seen = {number: self._see(number, wanted[number]) for number in sorted(wanted)}
+        seen = {number: self._see(number, Note._make(wanted[number])) for number in sorted(wanted)}
         batches: dict[str | None, tuple[bytes, int]] = {}
         for tenant, notes in chosen.items():
-            answered = sum(each.answered for each in _of(noted, tenant))
+            answered = sum(each.answered for each in notes_of(noted, tenant))
             if answered:
                 calls = [seen[number] for number, _ in notes]
                 batches[tenant] = (calls_event(calls, answered - len(calls)), answered)
@@ -367,7 +340,7 @@ class CallFeed:
         sensitive = note.title in self._sensitive or (
             tool is not None and (tool.hints.sensitive or tool.ref.name in self._sensitive)
         )
-        place = self._places.of(note.call_id, note.request_id)
+        place = self._places.of(note.call_id, note.context.request_id)
         seen = seen_call(note, number, place, sensitive=sensitive)
         self._remember(seen)
         if self._hour is not None:
@@ -499,17 +472,3 @@ def calls_event(calls: Sequence[SeenCall], skipped: int) -> bytes:
 
 def _of_tenant(calls: Iterable[SeenCall], tenant: str | None) -> list[SeenCall]:
     return [call for call in calls if tenant is None or call.tenant == tenant]
-
-
-def _of(noted: Mapping[str, NotesOfTenant], tenant: str | None) -> list[NotesOfTenant]:
-    return [notes for owner, notes in noted.items() if tenant in (None, owner)]
-
-
-def _most_telling(noted: Sequence[NotesOfTenant], most: int) -> list[tuple[int, Note]]:
-    """Return so many notes at most, in their order: the newest failures first, then the newest others.
-
-    The tenants have a place in turn, so that a flood of one hides nothing of the others.
-    """
-    turns = zip_longest(*(chain(reversed(notes.failed), reversed(notes.others)) for notes in noted))
-    found = (note for turn in turns for note in turn if note is not None)
-    return sorted(islice(found, most), key=itemgetter(0))

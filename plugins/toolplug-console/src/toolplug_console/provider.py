@@ -24,6 +24,7 @@ from toolplug import (
     ToolCall,
     ToolDefinition,
     ToolResult,
+    hookimpl,
     route,
 )
 from toolplug_console.assets import PAGE, asset_response, read_assets
@@ -46,6 +47,22 @@ class Console(FunctionProvider):
 
     Config = Settings
     config: Settings
+
+    def __init__(self, config: object = None, *, key: str = "") -> None:
+        super().__init__(config, key=key)
+        if self.config.keep_calls:
+            # In place of the method: for a hook that takes `call`, the arguments of each call are copied.
+            @hookimpl
+            def after_call(
+                call: ToolCall,
+                context: CallContext,
+                result: ToolResult,
+                tool: ToolDefinition | None,
+                duration_s: float,
+            ) -> None:
+                self.feed.note(context, result, tool, duration_s, call.arguments)
+
+            self.after_call = after_call  # pyright: ignore[reportAttributeAccessIssue]
 
     async def start(self, site: ProviderContext) -> None:
         """Read the files of the page, and be ready for visitors."""
@@ -76,15 +93,10 @@ class Console(FunctionProvider):
             self.crashes.close()
 
     def after_call(
-        self,
-        call: ToolCall,
-        context: CallContext,
-        result: ToolResult,
-        tool: ToolDefinition | None,
-        duration_s: float,
+        self, context: CallContext, result: ToolResult, tool: ToolDefinition | None, duration_s: float
     ) -> None:
         """Note how a call was answered."""
-        self.feed.note(call, context, result, tool, duration_s)
+        self.feed.note(context, result, tool, duration_s)
 
     async def provider_changed(self, record: ProviderRecord) -> None:
         """Let every open overview know that a provider has changed, and read a journal that has started."""

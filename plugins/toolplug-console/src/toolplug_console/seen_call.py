@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2s
-from typing import NamedTuple, cast
+from typing import cast
 
-from toolplug import CallContext, Principal, ToolDefinition, ToolStatus
+from toolplug import Principal, ToolStatus
+from toolplug_console.notes import Arguments, Note
 
 ADMIN = "admin"
 OPERATOR = "operator"
@@ -21,61 +22,6 @@ HOSTS_OWN = frozenset(ToolStatus) - {ToolStatus.SUCCESS, ToolStatus.TOOL_ERROR}
 NOT_REACHED = frozenset({ToolStatus.DENIED, ToolStatus.INVALID_ARGUMENTS, ToolStatus.LIMITED, ToolStatus.UNKNOWN_TOOL})
 """Statuses of calls that the host answered itself: how long that took says nothing of a tool."""
 _REASON = 500
-
-
-class Note(NamedTuple):
-    """What is noted of a call when it is answered. `tool` is None for an unknown one, `texts` if they are not kept.
-
-    The first fields are those of its context. `name` is that of the call; `ticket` is what a person is asked about,
-    empty for nothing. It refers to nothing else of the call: many of them are in memory for a second, and the garbage
-    collector would look at all of it.
-    """
-
-    principal: Principal
-    agent: str | None
-    session: str | None
-    request_id: str
-    trace_context: Mapping[str, str]
-    conversation: str
-    approval: str | None
-    call_id: str
-    name: str
-    ticket: str
-    status: ToolStatus
-    reason: str
-    tool: ToolDefinition | None
-    ended_at: float
-    duration_s: float
-    texts: tuple[Mapping[str, object] | str | bytes, str] | None
-    would: str
-
-    @property
-    def title(self) -> str:
-        """The name of the tool with the prefix of a toolset, as its caller knows it."""
-        return self.name if self.tool is None else self.tool.name
-
-
-CONTEXT_FIELDS = 7
-"""Fields of a `Note` that its context has."""
-
-quick_note: Callable[[type[Note], tuple[object, ...]], Note] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-"""Makes a note of all its fields in less than half the time (0.2 for 0.5 µs): every call has one."""
-
-FreshNote = tuple[
-    CallContext,
-    str,
-    str,
-    str,
-    ToolStatus,
-    str,
-    ToolDefinition | None,
-    float,
-    float,
-    tuple[Mapping[str, object] | str | bytes, str] | None,
-    str,
-]
-"""A context and the other fields of a `Note`. Every call makes this and no `Note`, which takes 0.5 µs longer, and
-several times that where the processor has forgotten this code since the last request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +83,7 @@ _LISTED = tuple(name for name in SeenCall.__dataclass_fields__ if name not in ("
 
 def seen_call(note: Note, number: int, place: str, *, sensitive: bool) -> SeenCall:
     """Return the call of a note, with its arguments and its output if they are kept and it is not sensitive."""
-    tool, texts = note.tool, None if sensitive else note.texts
+    tool, context, texts = note.tool, note.context, None if sensitive else note.texts
     return SeenCall(
         id=number,
         ts=round(note.ended_at, 3),
@@ -146,13 +92,13 @@ def seen_call(note: Note, number: int, place: str, *, sensitive: bool) -> SeenCa
         source="" if tool is None else tool.ref.source,
         tenant=note.principal.tenant,
         subject=note.principal.subject,
-        agent=note.agent,
-        session=note.session,
+        agent=context.agent,
+        session=context.session,
         call_id=note.call_id[:MAX_NAME],
-        request_id=note.request_id,
-        trace_id=_trace_id(note.trace_context),
-        conversation=_name_of(note.conversation),
-        approval=(note.approval or note.ticket)[:MAX_NAME],
+        request_id=context.request_id,
+        trace_id=_trace_id(context.trace_context),
+        conversation=_name_of(context.conversation),
+        approval=(context.approval or note.ticket)[:MAX_NAME],
         status=note.status.value,
         reason=note.reason[:_REASON],
         duration_s=round(note.duration_s, 7),
@@ -182,7 +128,7 @@ def _trace_id(headers: Mapping[str, str]) -> str:
     return parts[1] if len(parts) > 2 else ""
 
 
-def _argument_text(arguments: Mapping[str, object] | str | bytes) -> str:
+def _argument_text(arguments: Arguments) -> str:
     """Return arguments as JSON text; no more of a large object is written than is kept."""
     if isinstance(arguments, bytes):
         return _cut(arguments[: MAX_BYTES + 4].decode("utf-8", "replace"))

@@ -68,6 +68,7 @@ class CallHooks:
     tracers: tuple[OwnedTracer, ...] = ()
     monitors: tuple[Monitor, ...] = ()
     calls: SourceSwitch = field(default_factory=SourceSwitch)
+    shows: bool = field(init=False)
     asks: bool = field(init=False)
     asks_at_once: bool = field(init=False)
     changes: bool = field(init=False)
@@ -83,6 +84,8 @@ class CallHooks:
             ("traces", self.tracers),
         ):
             object.__setattr__(self, name, bool(hooks))
+        hooks = (*self.before, *self.change, *self.after)
+        object.__setattr__(self, "shows", bool(self.monitors) or any(hook.takes_call for hook in hooks))
         object.__setattr__(self, "asks_at_once", not any(hook.is_async or hook.wraps for hook in self.before))
         object.__setattr__(self, "observes_at_once", not any(hook.is_async for hook in self.after))
 

@@ -73,8 +73,9 @@ def count_nothing(source: str, tool_name: str, rule: str) -> None:
 class CallHook(NamedTuple):
     """One plugin's implementation of the hook `name`; `ask` takes the arguments of the hook by position.
 
-    `wraps`: it is a wrapper around other implementations. `failures` are those that affect no call. `watched` counts a
-    call that a watched rule would have refused: by the source and name of the tool, and the rule.
+    `wraps`: it is a wrapper around other implementations. `takes_call`: `call` is among its arguments. `failures` are
+    those that affect no call. `watched` counts a call that a watched rule would have refused: by the source and name of
+    the tool, and the rule.
     """
 
     name: str
@@ -83,6 +84,7 @@ class CallHook(NamedTuple):
     owner: CodeOwner
     is_async: bool
     wraps: bool
+    takes_call: bool
     on_failure: OnFailure
     failures: FailureCounts
     watched: Callable[[str, str, str], object] = count_nothing

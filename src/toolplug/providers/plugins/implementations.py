@@ -269,8 +269,9 @@ def asking(function: Callable[..., T], hook: str, attribute_site: object = None)
     places = [arguments.index(name) if name in arguments else -1 for name in taken]
     if places == [0, 1]:  # the usual ones, and every call pays for them
         return _first_two(function)
-    if places == [*range(len(places))]:
-        return lambda *given: function(*given[: len(places)])
+    if -1 not in places and places == [*range(places[0], places[-1] + 1)]:
+        part = slice(places[0], places[-1] + 1)
+        return lambda *given: function(*given[part])
     if -1 in places:
         return lambda *given: function(*[(*given, attribute_site)[place] for place in places])
     return lambda *given: function(*[given[place] for place in places])

@@ -27,7 +27,7 @@ from toolplug.execution.call_hooks.tracers import OwnedTracer
 from toolplug.providers.offering.definitions import ConsolePage, OpenToolsetSource
 from toolplug.providers.offering.mcp_extensions import McpExtension
 from toolplug.providers.plugins.changes import ChangeFollower
-from toolplug.providers.plugins.implementations import HOOKS, PROJECT, PluginHooks, asking
+from toolplug.providers.plugins.implementations import HOOKS, PROJECT, PluginHooks, asking, taken_arguments
 from toolplug.providers.provider import SignInEndpoints
 from toolplug.providers.site import ProviderContext
 from toolplug.search.tools import ToolRanker
@@ -355,6 +355,7 @@ def _call_hook(name: str, item: HookImpl, running: RunningPlugin) -> CallHook:
         owner=running.owner,
         is_async=inspect.iscoroutinefunction(inspect.unwrap(item.function)),
         wraps=item.wrapper,
+        takes_call="call" in taken_arguments(item.function),
         on_failure=running.on_failure,
         failures=FailureCounts(),
     )
