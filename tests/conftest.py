@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
@@ -43,6 +44,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # Coverage counts what runs in the workers: to count the programs that tests start took a third of the time.
     if hasattr(config, "workerinput"):
         os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
+    # jsonschema, which the SDK of MCP imports at a call, makes the parser of a grammar of IRIs if it can, for a second
+    # and a half: no test needs it.
+    sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
     # A shell's job in the background ignores an interrupt, and so would every process that a test starts.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -9,7 +9,7 @@ import typer
 from docs.generator.markdown import code, page, sentence, sentences, table
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from toolplug.cli.command_line import command_modules
+from toolplug.cli.command_line import command_modules, usage_of
 
 _HEAD = """
 Results are printed to stdout; logs, progress and problems to stderr. Exit codes: 0 success, 1 a problem (including an
@@ -61,9 +61,9 @@ def _part(name: str, command: TyperCommand) -> str:
     options = [
         item for item in command.params if isinstance(item, TyperOption) and item.name != "help" and not item.hidden
     ]
-    usage = " ".join([name, *(_shown(item) for item in arguments), "[OPTIONS]"])
+    usage = " ".join([name, *(usage_of(item) for item in arguments), "[OPTIONS]"])
     prose = [part for part in _paragraphs(command) if not part.startswith(_EXAMPLES)]
-    rows = [(code(_shown(item)), sentence(item.help or "")) for item in arguments]
+    rows = [(code(usage_of(item)), sentence(item.help or "")) for item in arguments]
     rows += [(code(", ".join([*item.opts, *item.secondary_opts])), _says(item)) for item in options]
     return "\n\n".join(
         [
@@ -74,10 +74,6 @@ def _part(name: str, command: TyperCommand) -> str:
             *_shown_examples(command),
         ]
     )
-
-
-def _shown(argument: TyperArgument) -> str:
-    return str(argument.metavar or argument.name)
 
 
 def _says(option: TyperOption) -> str:

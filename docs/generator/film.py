@@ -31,6 +31,12 @@ from rich.text import Text
 SIZE: ViewportSize = {"width": 1280, "height": 980}
 PORT = 8080
 """What the film shows; the host has a free one."""
+SHOWN_FOLDER = "~/tools"
+"""What the film shows; the files are in a temporary folder."""
+RENAME = """([folder, shown]) => {
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replaceAll(folder, shown);
+}"""
 LONGEST_S = 120
 TYPED_MS = 160
 READ_MS = 1_800
@@ -68,14 +74,16 @@ NO_POINTER = "() => document.getElementById('film')?.remove()"
 
 
 class Film:
-    """The frames so far, each with the milliseconds that it is shown."""
+    """The frames so far, each with the milliseconds that it is shown; `folder` has the files of the film."""
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: Page, folder: Path) -> None:
         self.page = page
+        self.folder = folder
         self.frames: list[tuple[bytes, int]] = []
 
     def show(self, ms: int = READ_MS) -> None:
         """Take a frame."""
+        self.page.evaluate(RENAME, [str(self.folder), SHOWN_FOLDER])
         self.frames.append((self.page.screenshot(animations="disabled"), ms))
 
     def click(self, target: Locator) -> None:
@@ -193,7 +201,7 @@ def in_the_browser(film: Film, url: str) -> None:
     film.show(LAST_MS)
 
 
-def take_stills(browser: Browser, url: str) -> None:
+def take_stills(browser: Browser, url: str, folder: Path) -> None:
     """Take the last page of the film, light and dark, for those who want no moving picture."""
     for scheme in ("light", "dark"):
         page = browser.new_context(viewport=SIZE, color_scheme=scheme).new_page()
@@ -201,6 +209,7 @@ def take_stills(browser: Browser, url: str) -> None:
         page.locator(".lane").nth(3).wait_for()
         page.get_by_role("button", name="read_note").click()
         page.get_by_role("region", name="Where it crashed").last.wait_for()
+        page.evaluate(RENAME, [str(folder), SHOWN_FOLDER])
         file = FOLDER / f"waterfall-{scheme}.png"
         page.screenshot(path=file, animations="disabled")
         if (size := file.stat().st_size) > MAX_BYTES:
@@ -214,7 +223,7 @@ def main() -> None:
         folder = Path(name)
         (folder / "notes.py").write_text(NOTES)
         commands = install(folder)
-        film = Film(browser.new_context(viewport=SIZE, color_scheme="light").new_page())
+        film = Film(browser.new_context(viewport=SIZE, color_scheme="light").new_page(), folder)
         terminal = Terminal(film)
         terminal.type('pip install --quiet "toolplug[server]"')
         terminal.type("cat notes.py")
@@ -223,7 +232,7 @@ def main() -> None:
         with serving(commands, folder) as (url, shown):
             terminal.print(shown.replace(url, f"http://127.0.0.1:{PORT}"))
             in_the_browser(film, url)
-            take_stills(browser, url)
+            take_stills(browser, url, folder)
         save_moving("first-minutes", film.frames)
 
 

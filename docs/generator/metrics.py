@@ -77,8 +77,8 @@ def _families() -> Iterable[Metric]:
     accounting = CallAccounting()
     accounting.counters("p", "t").ended["success"] = 1
     accounting.route("p", "GET", "/").record("200", 0.0)
-    accounting.count_refusal("authentication_required")
-    accounting.quota_exceeded("streams")
+    accounting.refusals["authentication_required"] += 1
+    accounting.quotas["streams"] += 1
     accounting.watch("ops", "query", "policy: deny")
     accounting.abandoned_limit("native", "p")
     accounting.counters("p", "t").limited_by("rate")

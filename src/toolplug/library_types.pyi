@@ -14,21 +14,36 @@ from prometheus_client.registry import Collector
 from starlette.routing import Route, compile_path
 from typer import Typer
 
+from toolplug.cluster.limits import ClusterLimits
 from toolplug.cluster.processes import Processes
+from toolplug.execution.accounting import CallCounters
+from toolplug.execution.call_hooks.call_hooks import CallHooks
 from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.idempotency import Replays
+from toolplug.execution.limits.limiters import AbandonedCallLimit, SourceSwitch
 from toolplug.execution.plans import CallServices, Policy
+from toolplug.host.artifacts import Artifacts
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.keys.host_key import Sealer
 from toolplug.host.quotas.settings import Quotas
+from toolplug.locking.reader import LockCheck
 from toolplug.part_protocols.approvals import HostApprovals, RevokedGrant, Ticket
 from toolplug.part_protocols.host_part import HostPart
 from toolplug.part_protocols.sessions import HostSession, HostSessions
 from toolplug.runtime.tasks import in_slices
 from toolplug.runtime.threads import in_own_thread
 from toolplug.search.conversation import ConversationTools
+from toolplug.toolsets.agent_tools import AgentTools, Choice
 
 __all__ = [
+    "AbandonedCallLimit",
+    "AgentTools",
+    "Artifacts",
+    "CallCounters",
+    "CallHooks",
     "CallServices",
+    "Choice",
+    "ClusterLimits",
     "Collector",
     "CollectorRegistry",
     "Configuration",
@@ -37,14 +52,17 @@ __all__ = [
     "HostPart",
     "HostSession",
     "HostSessions",
+    "LockCheck",
     "Policy",
     "Processes",
     "Quotas",
     "ReferencingError",
     "RegexOptions",
+    "Replays",
     "RevokedGrant",
     "Route",
     "Sealer",
+    "SourceSwitch",
     "Ticket",
     "ToolExecutor",
     "Typer",

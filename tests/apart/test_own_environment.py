@@ -9,10 +9,14 @@ from pathlib import Path
 import httpx2
 import pytest
 from tests.apart.own_environment import OTHER, build_stranger_wheels, install_stranger, linked_environment
+from tests.cli.conftest import Run, run
 from tests.cli.process import serving, toolplug
 
 from toolplug import Principal, open_host
 from toolplug.errors import ConfigError
+from toolplug.providers.entry_points import Installed, find_installed
+
+__all__ = ["run"]
 
 OPERATOR = Principal("ada", scopes=frozenset({"tools:call"}))
 HOST_FILE = """
@@ -83,9 +87,13 @@ async def test_its_settings_are_checked_there_and_a_problem_has_the_place_in_the
 
 
 @pytest.mark.process
-def test_the_schema_has_the_settings_of_a_type_that_only_its_own_environment_has(site: Path, tmp_path: Path) -> None:
-    done = toolplug("schema", "--json", folder=tmp_path)
-    entry = json.loads(done.out)["$defs"]["provider.stranger"]
+def test_the_schema_has_the_settings_of_a_type_that_only_its_own_environment_has(
+    run: Run, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Each installed package would be asked in a process of its own, and is by other tests.
+    hello = {"hello": find_installed().types["hello"]}
+    monkeypatch.setattr("toolplug.cli.schema.find_installed", lambda: Installed(types=hello))
+    entry = run("schema", "--json").json["$defs"]["provider.stranger"]
     assert list(entry["properties"]["settings"]["properties"]) == ["name"]
 
 

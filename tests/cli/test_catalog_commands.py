@@ -160,7 +160,7 @@ def test_every_gate_and_every_knob_names_the_line_that_decided(run: Run, write: 
     assert (gates["switch"]["verdict"], gates["switch"]["origin"]) == ("passes", "providers.yaml:4")
     assert (gates["tenants"]["verdict"], gates["tenants"]["origin"]) == ("refuses", "providers.yaml:9")
     assert (gates["policy"]["verdict"], gates["policy"]["origin"]) == ("refuses", "providers.yaml:8")
-    knobs = {item["knob"]: (item["value"], item["origin"]) for item in done.json["settings"]}
+    knobs = {item["name"]: (item["value"], item["origin"]) for item in done.json["settings"]}
     assert knobs["timeout"] == ("9s", "providers.yaml:1")
     assert knobs["retries"] == ("2", "providers.yaml:5")
     assert knobs["drain"] == ("30s", "default")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 from collections.abc import Callable
@@ -357,3 +358,55 @@ def test_servers_without_the_extra_that_they_need_are_a_problem_before_any_start
     where = "providers.yaml:2:10: mcp_servers.files"
     assert (done.code, done.out) == (1, f"{where}: MCP needs the extra (pip install 'toolplug[mcp]')\n")
     assert where in run("doctor").out
+
+
+@pytest.mark.requirement("C-10-check")
+def test_a_command_line_in_place_of_a_command_is_a_warning_with_its_line_and_how_to_write_it(
+    run: Run, write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLOCK_KEY", "sesame open wide")
+    write(
+        "mcp_servers:\n"
+        '  clock: {command: "no-such-runner mcp-server-time --key ${CLOCK_KEY}"}\n'
+        "  shell: {command: /bin/sh serve.sh}\n"
+        "  mine: {command: /opt/My Tools/serve}\n"
+        "  off: {command: no-such-runner, enabled: false}\n"
+        "  here: {command: sh}\n"
+    )
+    done = run("check", "--json")
+    assert done.code == 0
+    assert "sesame" not in done.out
+    assert [(item["line"], item["message"], item["hint"]) for item in done.json["warnings"]] == [
+        (
+            2,
+            "there is no command 'no-such-runner mcp-server-time --key ***'",
+            'no shell reads it; write: command: no-such-runner, args: ["mcp-server-time", "--key", "***"]',
+        ),
+        (
+            3,
+            "there is no command '/bin/sh serve.sh'",
+            'no shell reads it; write: command: /bin/sh, args: ["serve.sh"]',
+        ),
+        (4, "there is no command '/opt/My Tools/serve'", "install it, or write its whole path"),
+    ]
+    assert "warning: providers.yaml:2:" in run("check").err
+
+
+@pytest.mark.requirement("C-10-check")
+@pytest.mark.parametrize(
+    ("text", "option"),
+    [
+        ("http: {port: 9090}\n", "toolplug serve --port PORT sets it"),
+        ("http: {host: 0.0.0.0}\n", "toolplug serve --host ADDRESS sets it"),
+        ("port: 9090\n", "toolplug serve --port PORT sets it"),
+        ("log_level: debug\n", "toolplug serve --log-level LEVEL sets it"),
+        ("server: {port: 9090}\n", "toolplug serve --host and --port set the address; the rest is under 'http'"),
+    ],
+)
+def test_a_setting_of_the_process_is_said_to_be_an_option(
+    run: Run, write: Callable[..., Path], text: str, option: str
+) -> None:
+    write(text)
+    assert [problem["hint"] for problem in run("check", "--json").json["problems"]] == [option]
+    words = re.findall(r"--[a-z-]+", option)
+    assert set(words) <= set(re.findall(r"--[a-z-]+", run("serve", "--help").out))

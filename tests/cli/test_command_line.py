@@ -31,6 +31,16 @@ def test_every_command_explains_itself_with_an_example_and_takes_config_and_json
 
 
 @pytest.mark.requirement("I2-7-help")
+@pytest.mark.parametrize("line", ["", *LINES])
+def test_the_help_names_every_value_in_words_and_not_by_its_type_in_python(run: Run, line: str) -> None:
+    text = run(*line.split(), "--help").out
+    usage = next(row for row in text.splitlines() if "Usage:" in row)
+
+    assert re.findall(r"<[^>|]*>", text) == [], "only choices, such as <text|json>, are between them"
+    assert re.search(r"\{|\[\[", usage) is None
+
+
+@pytest.mark.requirement("I2-7-help")
 def test_the_help_lists_every_command(run: Run) -> None:
     done = run("--help")
     assert done.code == 0

@@ -231,12 +231,3 @@ def test_the_package_runs_as_a_module() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "NO_COLOR": "1"})
 
     assert done.stdout.startswith("toolplug ")
-
-
-@pytest.mark.parametrize("words", [("--help",), ("call", "--help"), ("approvals", "list", "--help")])
-def test_the_help_gives_no_type_to_options_without_a_value(run: Run, words: tuple[str, ...]) -> None:
-    text = run(*words).out
-
-    assert "--help" in text
-    assert "<bool>" not in text
-    assert "<int>" not in text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Generator
@@ -16,11 +17,15 @@ import pytest
 from tests.cli.conftest import Run
 from tests.environments import make_environment
 from tests.kept_port import kept_port
+from tests.mcp.conftest import forked
+from tests.mcp.forking import Forked
 from tests.providers.fake_distribution import install
 from tests.requirement_table import ROOT
 
 from toolplug import FunctionRegistry
 from toolplug.errors import ConfigError
+
+__all__ = ["forked"]
 
 pytestmark = pytest.mark.requirement("I39-new-provider-from")
 
@@ -56,21 +61,22 @@ def _own(text: str) -> str:
 '''
 SERVER = '''
 import os
-from fastmcp import FastMCP
+import sys
+from mcp.server.mcpserver import MCPServer
 
-mcp = FastMCP("clock")
+mcp = MCPServer("clock", log_level="ERROR")
 
-@mcp.tool
+@mcp.tool()
 def now(zone: str = "UTC") -> str:
     """Tell the time."""
     return f"noon in {zone}, {os.environ.get('CLOCK_WORD', 'no word')}"
 
-@mcp.tool
+@mcp.tool()
 def stop() -> None:
     """End the server."""
     os._exit(3)
 
-mcp.run(show_banner=False, log_level="ERROR")
+mcp.run(*sys.argv[1:2], **{"port": int(port) for port in sys.argv[2:]})
 '''
 LLM_PLUGIN = '''
 import llm
@@ -215,11 +221,11 @@ def test_a_file_without_tools_becomes_a_package_that_calls_its_functions(
 
 @pytest.mark.process
 def test_a_command_becomes_a_package_that_starts_the_server_and_starts_it_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pass_tests: Callable[[str], type]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pass_tests: Callable[[str], type], forked: Forked
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "server.py").write_text(SERVER)
-    command = f"{sys.executable} {tmp_path / 'server.py'}"
+    command = shlex.join(forked(tmp_path / "server.py"))
     done = run_apart("clock", "--from", command, "--set", 'environment={"CLOCK_WORD": "tick"}', "--json")
     assert (done.returncode, "warnings" in done.stdout) == (0, False), done.stdout
     kind = pass_tests("clock")
@@ -236,12 +242,11 @@ def test_a_command_becomes_a_package_that_starts_the_server_and_starts_it_again(
 
 
 @pytest.fixture
-def served_clock(tmp_path: Path) -> Generator[str]:
+def served_clock(tmp_path: Path, forked: Forked) -> Generator[str]:
     """The URL of an MCP server that runs elsewhere."""
-    code = SERVER.replace("mcp.run(", "import sys\nmcp.run('http', port=int(sys.argv[1]), ").replace("ERROR", "INFO")
-    (tmp_path / "http_server.py").write_text(code)
+    (tmp_path / "http_server.py").write_text(SERVER.replace("ERROR", "INFO"))
     with kept_port() as port:
-        command = [sys.executable, tmp_path / "http_server.py", str(port)]
+        command = forked(tmp_path / "http_server.py", "streamable-http", str(port))
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
             assert server.stderr is not None
             assert any("running on" in line for line in server.stderr)

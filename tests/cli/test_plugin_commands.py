@@ -93,6 +93,11 @@ def test_a_name_that_is_taken_is_a_warning(run: Run, plugins: None) -> None:
         "the name is taken by provider 'greeter', which comes first",
     ]
     assert "is valid" in run("check").out
+    shown = run("--help")
+    assert shown.err == ""
+    assert "Missing here: provider 'classy' (acme-class 1.0): its command 'check' is left out" in " ".join(
+        shown.out.split()
+    )
 
 
 @pytest.mark.requirement("C-10-plugin-commands")
@@ -224,9 +229,11 @@ def test_a_broken_plugin_is_one_line_and_costs_its_own_commands_only(
 def test_a_broken_configuration_breaks_no_built_in_command_and_no_help(run: Run, write: Write, text: str) -> None:
     write(text)
     shown = run("--help")
-    assert (shown.code, shown.err.startswith("warning: ")) == (0, True)
+    assert (shown.code, shown.err, shown.out.strip().startswith("Usage: ")) == (0, "", True)
+    assert " ".join(shown.out.split()).endswith("as the configuration has errors: `toolplug check` shows them.")
     unknown = run("greet")
-    assert (unknown.code, "No such command 'greet'" in unknown.err) == (2, True)
+    assert (unknown.code, unknown.err.startswith("warning: ")) == (2, True)
+    assert "No such command 'greet'" in unknown.err
     assert run("check").code == 1
 
 

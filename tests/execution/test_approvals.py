@@ -241,7 +241,7 @@ class OnePerHour:
     """A limiter that admits nothing while it is `full`."""
 
     full = True
-    knob = "rate"
+    setting = "rate"
 
     async def admit(self, deadline: float) -> Refusal | None:
         return Refusal("1 call an hour", 3600.0) if self.full else None

@@ -171,12 +171,12 @@ def test_a_limit_that_is_set_reaches_the_plan(knob: str, path: str) -> None:
     resolved = limits_of(plan)
     assert resolved is not None
     if knob in OF_COUNTERS:
-        assert [limiter.knob for limiter in plan.limiters] == [knob]
-        assert [limiter.knob for limiter in resolved.limiters] == [knob]
+        assert [limiter.setting for limiter in plan.limiters] == [knob]
+        assert [limiter.setting for limiter in resolved.limiters] == [knob]
     else:
         assert knob in OF_A_COUNTER or getattr(resolved.values, knob) == value
         assert knob not in IN_PLAN or IN_PLAN[knob](plan) == value
-    assert [item.origin for item in plan.settings if item.knob == knob] != []
+    assert [item.origin for item in plan.settings if item.name == knob] != []
 
 
 @pytest.mark.requirement("C-2-specific-wins")
@@ -189,7 +189,7 @@ def test_a_timeout_that_is_set_bounds_what_a_caller_may_ask_of_a_session() -> No
         (7.0, None),
         (8.0, None),
     ]
-    assert [item.origin for item in default.settings if item.knob == "timeout"] == ["default of session tools"]
+    assert [item.origin for item in default.settings if item.name == "timeout"] == ["default of session tools"]
 
 
 @pytest.mark.parametrize("path", PLANS)

@@ -101,7 +101,7 @@ async def run(host: Host, name: str, context: CallContext | None = None, **argum
 def shown(host: Host, name: str, knob: str) -> list[tuple[str, str]]:
     """Value and origin of a knob, as `explain` shows them; the folder of the file left out."""
     settings = host.registry.catalog[name].plan.settings
-    return [(item.value, item.origin.rpartition("/")[2]) for item in settings if item.knob == knob]
+    return [(item.value, item.origin.rpartition("/")[2]) for item in settings if item.name == knob]
 
 
 @pytest.mark.requirement("C-2-limit-timeout", "C-2-retry-never-timeout")
@@ -275,7 +275,7 @@ async def test_sixteen_abandoned_calls_open_a_providers_breaker_though_none_is_s
 async def test_the_defaults_are_those_of_the_contract(config: Write) -> None:
     async with open_host(config("providers: {knobs: {enabled: true}}")) as host:
         plan = host.registry.catalog["blocks"].plan
-        assert [(item.knob, item.value, item.origin) for item in plan.settings] == [
+        assert [(item.name, item.value, item.origin) for item in plan.settings] == [
             ("policy", "allow", "default"),
             ("timeout", "1m", "default"),
             ("max_result_bytes", "1MiB", "default"),

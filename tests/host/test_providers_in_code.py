@@ -60,7 +60,7 @@ async def test_they_come_after_those_of_the_file_and_under_its_limits() -> None:
             ("diary", "Diary", "active"),
             ("today", "today", "active"),
         ]
-        settings = {item.knob: item.value for item in host.executor_for(ME).catalog["write"].plan.settings}
+        settings = {item.name: item.value for item in host.executor_for(ME).catalog["write"].plan.settings}
         assert settings["timeout"] == "2s"
 
 

@@ -43,7 +43,7 @@ def notes(package: Package) -> None:
 
 def knobs(host: Host, name: str) -> dict[str, tuple[str, str]]:
     explained = host.explain(name, ADMIN, agent="a")
-    return {item.knob: (item.value, item.origin.rpartition("/")[2]) for item in explained.settings}
+    return {item.name: (item.value, item.origin.rpartition("/")[2]) for item in explained.settings}
 
 
 @pytest.mark.requirement("ROUTE-OQ-throttle", "C-2-specific-wins")

@@ -21,7 +21,7 @@ async def test_every_gate_and_knob_is_told_with_what_decided(sample_package: Non
         echo = (await client.get("/v1/explain?tool=echo", headers=ROOT)).json()
         assert (echo["name"], echo["found"], echo["callable"], echo["provider"]) == ("echo", True, True, "sample")
         assert all(gate["verdict"] == "passes" and gate["origin"] for gate in echo["gates"])
-        timeout = next(setting for setting in echo["settings"] if setting["knob"] == "timeout")
+        timeout = next(setting for setting in echo["settings"] if setting["name"] == "timeout")
         assert timeout["value"].startswith("5")
         fails = (await client.get("/v1/explain?tool=fails", headers=ROOT)).json()
         refused = [gate["gate"] for gate in fails["gates"] if gate["verdict"] == "refuses"]

@@ -232,7 +232,7 @@ async def test_the_routes_of_a_registry_alone_stand_behind_the_auth_that_is_give
         assert (await client.post("/v1/samples", content=b"x" * 2_000_000)).status_code == 413
     counted = registry.accounting.route("sample", "GET", "/v1/samples").ended
     assert counted == {"401": 1, "200": 1}
-    assert dict(registry.accounting.every_refusal())["authentication_required"] == 2
+    assert registry.accounting.refusals["authentication_required"] == 2
 
 
 @pytest.mark.requirement("C-5-parts")

@@ -177,7 +177,7 @@ async def test_explain_says_that_a_tool_is_deferred_and_how_it_is_found(open_man
     async with open_many({"count": 19}) as host:
         few = host.explain(name_of(8), ALICE)
     assert [
-        setting.value for each in (deferred, always, few) for setting in each.settings if setting.knob == "offer"
+        setting.value for each in (deferred, always, few) for setting in each.settings if setting.name == "offer"
     ] == [
         "search (deferred, found by: rename, invoice, 8, department, system, record; 1 of 100 tools are shown)",
         "always",

@@ -79,7 +79,7 @@ async def test_tools_of_sessions_are_deferred_where_the_configuration_says_so(op
         (offer,) = [
             setting.value
             for setting in host.explain("draw_shape_7", ALICE, session=session.code).settings
-            if setting.knob == "offer"
+            if setting.name == "offer"
         ]
         assert offer.startswith("search (deferred, found by: draw, shape, 7")
         assert offer.endswith("1 of 31 tools are shown)")

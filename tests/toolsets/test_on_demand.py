@@ -107,7 +107,7 @@ async def test_what_a_sessions_executor_lists_later_is_seen_by_that_session_alon
 
 
 async def test_the_toolsets_limits_hold_for_every_session_together(harness: Harness, maker: Maker) -> None:
-    limits = LimitLevel(("toolset", "fs"), Limits.model_validate({"rate": "2/minute"}), lambda knob: "here")
+    limits = LimitLevel(("toolset", "fs"), Limits.model_validate({"rate": "2/minute"}), lambda name: "here")
     register(harness, maker, limits)
     statuses = [(await run(harness.agent(session), "fs.read")).status for session in ("one", "two", None)]
     assert statuses == ["success", "success", "limited"]

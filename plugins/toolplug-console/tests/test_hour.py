@@ -128,7 +128,7 @@ def test_a_call_that_did_not_reach_a_tool_has_no_part_in_the_latency() -> None:
     clock = Clock()
     hour = Hour(clock)
     for duration_s in (0.0, 0.0, 0.02):
-        hour.count(PRICE, duration_s, failed=not duration_s, at=clock.now)
+        hour.count(PRICE, [duration_s], failed=not duration_s, at=clock.now)
     clock.now += 5
     numbers = hour.numbers("t1")
     assert (numbers["calls"][-1], numbers["failed"][-1]) == (3, 2)
@@ -217,8 +217,8 @@ async def test_a_store_that_fails_costs_the_exchange_alone(caplog: pytest.LogCap
 def test_an_hour_is_remembered_in_ticks_of_five_seconds() -> None:
     clock = Clock()
     hour = Hour(clock)
-    hour.count(PRICE, 0.02, failed=False, at=clock.now)
-    hour.count(PRICE, 0.02, failed=True, at=clock.now + 4.9)
+    hour.count(PRICE, [0.02], failed=False, at=clock.now)
+    hour.count(PRICE, [0.02], failed=True, at=clock.now + 4.9)
     clock.now += 5
     numbers = hour.numbers("t1")
     assert (numbers["ends"], len(numbers["calls"]), numbers["calls"][-1], numbers["failed"][-1]) == (NOW + 5, 720, 2, 1)
@@ -232,8 +232,8 @@ def test_what_is_counted_is_bounded_whatever_callers_name() -> None:
     clock = Clock()
     hour = Hour(clock)
     for number in range(1_000):
-        hour.count(CalledTool(f"t{number}", "native", "shop", "price"), 0.1, failed=False, at=clock.now)
-        hour.count(CalledTool("t0", "native", "shop", f"tool_{number}"), 0.1, failed=False, at=clock.now)
+        hour.count(CalledTool(f"t{number}", "native", "shop", "price"), [0.1], failed=False, at=clock.now)
+        hour.count(CalledTool("t0", "native", "shop", f"tool_{number}"), [0.1], failed=False, at=clock.now)
     clock.now += 5
     of_all, of_first, of_last = (hour.numbers(tenant) for tenant in (None, "t0", "t999"))
     [(_, numbers)] = hour.take_ended()

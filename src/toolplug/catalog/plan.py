@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import CoroutineType
 from typing import Any, Literal, NamedTuple, Protocol
@@ -33,7 +33,7 @@ class Forward(Protocol):
 class Setting(NamedTuple):
     """The effective value of one setting, and the line or default that it comes from."""
 
-    knob: str
+    name: str
     value: str
     origin: str
 
@@ -48,7 +48,7 @@ class Refusal(NamedTuple):
 class Limiter(Protocol):
     """A limit on the calls of a tool, which admits each call or refuses it.
 
-    * `knob`, `usage`: the name of the setting, and how much of it is in use, for people
+    * `setting`, `usage`: the name of its setting, and how much of it is in use, for people
     * `refusal`: returns the refusal that a call would get now, None if it would be admitted
     * `admit`: waits for a free place until `deadline` (loop time) at most; a refused call uses nothing of the limit
     * `on_answer`: called once for each admitted call, with the status that the caller gets
@@ -56,35 +56,13 @@ class Limiter(Protocol):
     """
 
     @property
-    def knob(self) -> str: ...
+    def setting(self) -> str: ...
     @property
     def usage(self) -> str: ...
     def refusal(self) -> Refusal | None: ...
     async def admit(self, deadline: float) -> Refusal | None: ...
     def on_answer(self, status: str) -> None: ...
     def on_end(self) -> None: ...
-
-
-class Switch(Protocol):
-    """The state of a source: `open` while it takes calls, and counts of the calls that run or were abandoned."""
-
-    open: bool
-    running: int
-    abandoned: int
-
-    def leave(self) -> None: ...
-    def abandon(self) -> None: ...
-
-
-class AbandonedLimit(Protocol):
-    """A limit on a source's calls that were given up but still run; `refusal` is the answer at the limit."""
-
-    running: int
-    limit: int
-
-    def abandon(self) -> None: ...
-
-    def refusal(self) -> Refusal: ...
 
 
 class EndableWork(Protocol):
@@ -95,26 +73,10 @@ class EndableWork(Protocol):
     """
 
     @property
-    def switch(self) -> Switch: ...
+    def switch(self) -> library_types.SourceSwitch: ...
     @property
     def drain_s(self) -> float: ...
     def end(self) -> None: ...
-
-
-class PlanCounters(Protocol):
-    """Counters of the calls of one tool.
-
-    * `running`: the calls of all tools, and other work, whose callers wait
-    * `record`: counts one call by its status, with its duration in seconds
-    * `limited_by`: counts one call with the status `limited` by what refused it
-    """
-
-    in_flight: int
-
-    @property
-    def running(self) -> set[EndableWork]: ...
-    def record(self, status: str, seconds: float) -> None: ...
-    def limited_by(self, gate: str) -> None: ...
 
 
 class CallRunner(Protocol):
@@ -204,72 +166,18 @@ class CallTracer(Protocol):
         ...
 
 
-class PlanHooks(Protocol):
-    """The hooks of plugins around the calls of a host; no method raises anything but the caller's cancellation.
-
-    * `calls`: counts the running calls, so that no plugin is closed under one
-    * `asks`, `changes`, `observes`, `traces`: whether a plugin may refuse calls, change results, sees answers, and
-      whether one has a tracer
-    * `trace`: returns the answer of a call, in the spans of tracers; `tool` is None for an unknown name
-    * `refusal`: returns the reason for which a plugin refuses the call or wants an approval of it, or None, by `until`
-      (`perf_counter`); there is nothing to await where plain functions decide
-    * `change_result`: returns what plugins make of a tool's result, of at most `max_bytes` in each field
-    * `report_answer`: passes the answer to plugins, with the seconds that the call took, and waits for them at least a
-      moment; there is nothing to await where all are plain functions
-    """
-
-    @property
-    def asks(self) -> bool: ...
-    @property
-    def changes(self) -> bool: ...
-    @property
-    def observes(self) -> bool: ...
-    @property
-    def traces(self) -> bool: ...
-    @property
-    def calls(self) -> Switch: ...
-    async def trace(
-        self,
-        tool: ToolDefinition | None,
-        call: ToolCall,
-        context: CallContext,
-        answer: Callable[[CallContext], Awaitable[ToolResult]],
-    ) -> ToolResult: ...
-    def refusal(
-        self, call: ToolCall, context: CallContext, tool: ToolDefinition | None, until: float
-    ) -> Awaitable[str | NeedsApproval | None] | str | NeedsApproval | None: ...
-    def change_result(
-        self,
-        call: ToolCall,
-        context: CallContext,
-        tool: ToolDefinition | None,
-        result: ToolResult,
-        within_s: float,
-        max_bytes: int,
-    ) -> Awaitable[ToolResult]: ...
-    def report_answer(
-        self,
-        call: ToolCall,
-        context: CallContext,
-        tool: ToolDefinition | None,
-        result: ToolResult,
-        duration_s: float,
-        within_s: float,
-    ) -> Awaitable[None] | None: ...
-
-
 class HookSource(Protocol):
     """Has the current hooks of a host, None while no plugin has any."""
 
     @property
-    def current(self) -> PlanHooks | None: ...
+    def current(self) -> library_types.CallHooks | None: ...
 
 
 class _NoHooks:
     """The hooks of plans without a host."""
 
     __slots__ = ()
-    current: PlanHooks | None = None
+    current: library_types.CallHooks | None = None
 
 
 NO_HOOKS: HookSource = _NoHooks()
@@ -363,25 +271,6 @@ class GrantRule:
 NO_GRANTS = GrantRule()
 
 
-class Replay(Protocol):
-    """The first result of a call, stored under its caller's idempotency key.
-
-    `begin` returns that result or a refusal; or None if this caller makes the call, which may take `seconds`. Then
-    `finish` must follow once, with the result, or None if the provider was not reached.
-    """
-
-    async def begin(self, plan: Plan, call: ToolCall, context: CallContext, seconds: float) -> ToolResult | None: ...
-    async def finish(self, plan: Plan, context: CallContext, result: ToolResult | None) -> None: ...
-
-
-class ArtifactKeeper(Protocol):
-    """Storage of results that are over their size limit."""
-
-    async def keep(self, text: str, context: CallContext) -> str:
-        """Store the text for this caller, and return its handle for `read_result`."""
-        ...
-
-
 class Retry(NamedTuple):
     """The number of times that a call is retried after a panic, or a `ToolError` with `retry_after_s`."""
 
@@ -415,9 +304,9 @@ class Plan:
     ref: ToolRef
     target: Target
     schema: Schema
-    switch: Switch
-    counters: PlanCounters
-    abandoned: AbandonedLimit
+    switch: library_types.SourceSwitch
+    counters: library_types.CallCounters
+    abandoned: library_types.AbandonedCallLimit
     runner: CallRunner
     timeout_s: float
     max_result_bytes: int
@@ -436,8 +325,8 @@ class Plan:
     caller_approves: bool = False
     grants: GrantRule = NO_GRANTS
     watched: str = ""
-    replay: Replay | None = None
-    artifacts: ArtifactKeeper | None = None
+    replay: library_types.Replays | None = None
+    artifacts: library_types.Artifacts | None = None
     hooks: HookSource = NO_HOOKS
     settings: tuple[Setting, ...] = ()
     limits: object = None

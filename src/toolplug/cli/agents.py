@@ -152,7 +152,7 @@ async def show(options: TenantOptions, agent: AgentId) -> None:
 async def allow(
     options: TenantOptions,
     agent: AgentId,
-    toolsets: Annotated[list[str], typer.Argument(metavar="TOOLSET...", help="Toolsets to allow.")],
+    toolsets: Annotated[list[str], typer.Argument(metavar="TOOLSET…", help="Toolsets to allow.")],
 ) -> None:
     """Allow an agent more toolsets, for this tenant; takes precedence over the file.
 
@@ -167,7 +167,7 @@ async def revoke(
     options: TenantOptions,
     agent: AgentId,
     toolsets: Annotated[
-        list[str] | None, typer.Argument(metavar="[TOOLSET...]", help="Toolsets to revoke. Default: all.")
+        list[str] | None, typer.Argument(metavar="TOOLSET…", help="Toolsets to revoke. Default: all.")
     ] = None,
 ) -> None:
     """Revoke these toolsets of an agent, or all of them, for this tenant; takes precedence over the file.

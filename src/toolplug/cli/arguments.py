@@ -26,7 +26,7 @@ _EXPECTED: Mapping[str, str] = {
 ArgumentWords: TypeAlias = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[key=value… | JSON]",
+        metavar="key=value… | JSON",
         help="Its arguments: text where the tool's schema says string, else JSON; or one JSON object.",
         show_default=False,
         autocompletion=complete_argument,

@@ -20,8 +20,8 @@ from toolplug.host.host import Host
 from toolplug.host.inspection import failures, long_notes, open_inspected, tolerated_failures, with_place
 from toolplug.locking.comparison import compare_tools
 from toolplug.locking.making import list_server_tools
-from toolplug.locking.reader import with_lock
-from toolplug.providers.entry_points import PackageCheck, find_installed
+from toolplug.locking.reader import LockCheck, with_lock
+from toolplug.providers.entry_points import find_installed
 
 app: typer.Typer = typer.Typer()
 
@@ -40,8 +40,8 @@ async def check(
     Imports the packages of the enabled providers to check their settings, and the rules for their tools and routes.
     What only a start can show is listed as not checked; --start starts the providers. With --locked nothing is imported
     of a package that is not as `toolplug lock` has seen it, and each difference is a problem. Exits 1 if there is one.
-    Warns about optional packages (required: false) that fail, and about saved notes that make a tool's description
-    too long for some model APIs.
+    Warns about optional packages (required: false) that fail, about commands of MCP servers that this machine does not
+    have, and about saved notes that make a tool's description too long for some model APIs.
 
     Example: toolplug check -c providers.yaml --json
     """
@@ -63,12 +63,13 @@ async def check(
         if len(error.problems) == MAX_PROBLEMS:
             echo(f"check stopped at {MAX_PROBLEMS} problems", err=True)
         return 1
-    warnings = [*found.problems, *warnings, *await _long_notes(configuration)]
+    commands = configuration.servers.warnings(configuration.providers.document)
+    warnings = [*found.problems, *warnings, *commands, *await _long_notes(configuration)]
     _print_valid(file, configuration, warnings, started=start, as_json=as_json)
     return 0
 
 
-async def _start(file: ConfigFiles, configuration: Configuration, check: PackageCheck | None) -> list[Problem]:
+async def _start(file: ConfigFiles, configuration: Configuration, check: LockCheck | None) -> list[Problem]:
     """Start and close the providers. Return failures of those not required; raise `ConfigError` with all others."""
     problems: list[Problem] = []
     tolerated: list[Problem] = []
@@ -83,7 +84,7 @@ async def _start(file: ConfigFiles, configuration: Configuration, check: Package
     return tolerated
 
 
-async def _changed_servers(host: Host, check: PackageCheck) -> list[Problem]:
+async def _changed_servers(host: Host, check: LockCheck) -> list[Problem]:
     """Return a problem for each tool of an MCP server that is not as it was locked, and for servers that fail."""
     problems: list[Problem] = []
     for name, tools in (await list_server_tools(host, problems, operator())).items():

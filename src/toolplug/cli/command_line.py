@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Annotated
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from toolplug.cli.log_options import add_log_options, reset_log_options
 from toolplug.cli.output import echo, print_problems, problems_in
@@ -156,7 +156,22 @@ def _command(given: Sequence[str]) -> Callable[..., object]:
         for option in each.get_params(typer.Context(each, help_option_names=list(HELP))):
             if isinstance(option, TyperOption) and (option.is_flag or option.count):
                 option.metavar = ""  # else the help has `<bool>` and `<int>` for options that take no value
+            elif isinstance(option, TyperArgument):
+                _show_as_word(option)
     return command
+
+
+def usage_of(argument: TyperArgument) -> str:
+    """Return an argument as a usage line has it: in brackets if it may be left out."""
+    name = argument.metavar or argument.name
+    return name if argument.required else f"[{name}]"
+
+
+def _show_as_word(argument: TyperArgument) -> None:
+    """Show a required argument without braces, which mean a choice elsewhere, and without its type of Python."""
+    argument.get_usage_pieces = lambda ctx: [usage_of(argument)]
+    if argument.metavar is not None:
+        argument.display_type_rich = lambda ctx: None
 
 
 def command_modules() -> Mapping[str, str]:

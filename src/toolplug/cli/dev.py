@@ -18,7 +18,9 @@ app: typer.Typer = typer.Typer()
 def dev(
     code: CodeArgument = None,
     config: ConfigOption = None,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.")] = 8080,
+    port: Annotated[
+        int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="The port; 0 takes a free one.")
+    ] = 8080,
     opens: Annotated[bool, typer.Option("--open/--no-open", help="Open the console in a browser.")] = True,
     log_format: LogFormatOption = None,
     as_json: JsonOption = False,

@@ -21,7 +21,7 @@ app: typer.Typer = typer.Typer(name="notes", help="Notes that a model reads belo
 @async_command(app, "list")
 async def list_notes(
     options: AgentOwnerOptions,
-    toolset: Annotated[str | None, typer.Argument(metavar="[TOOLSET]", help="The toolset. Default: all.")] = None,
+    toolset: Annotated[str | None, typer.Argument(metavar="TOOLSET", help="The toolset. Default: all.")] = None,
 ) -> None:
     """List the notes of one or all toolsets. Stale: the tool has changed since. Orphan: the tool is missing.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import wraps
 from importlib import import_module
 from itertools import takewhile
@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 import typer
 from pydantic import BaseModel
+from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
 from toolplug.cli.logs import log_warnings
@@ -39,6 +40,8 @@ Command: TypeAlias = TyperCommand | TyperGroup
 
 HOOK = "commands"
 PANEL = "Commands of plugins"
+_OF_COMMANDS = "plugin_commands"
+"""The code of what is wrong with the commands themselves, which only their names and the help make."""
 
 
 def state_folder(key: str, config: Path | None = None) -> Path:
@@ -85,7 +88,8 @@ def add_plugin_commands(group: TyperGroup, given: Sequence[str]) -> None:
     """Add the commands of plugins to the group of the built-in ones; print a warning for each that is left out.
 
     The configuration is the one that the command line `given` names, else the default one. What is wrong with a
-    provider that is not required is said where it may be why a command is unknown, and not above the help.
+    provider that is not required is said where it may be why a command is unknown. Above the help nothing is printed:
+    its last lines say what is left out.
     """
     names_command = any(given[:1]) and not given[0].startswith("-")
     owners: dict[str, str] = dict.fromkeys(group.commands, "is built in")
@@ -100,17 +104,27 @@ def add_plugin_commands(group: TyperGroup, given: Sequence[str]) -> None:
             commands = _commands(plugin)
         except BaseException as error:  # noqa: BLE001  the plugin's own code
             message = f"{entry.owner}: its commands are left out: {_reason(error, entry.package)}"
-            warnings.append(Problem(code="plugin_commands", message=message, path=path))
+            warnings.append(Problem(code=_OF_COMMANDS, message=message, path=path))
             continue
         for name, command in commands.items():
             if name in owners:
                 message = f"{entry.owner}: its command {name!r} is left out: the name {owners[name]}"
-                warnings.append(Problem(code="plugin_commands", message=message, path=path))
+                warnings.append(Problem(code=_OF_COMMANDS, message=message, path=path))
             else:
                 owners[name] = f"is taken by provider {entry.key!r}, which comes first"
                 group.add_command(command, name)
+    if not names_command:
+        group.epilog = "\n\n".join(filter(None, [group.epilog, *_left_out(warnings)]))
+        return
     for warning in warnings:
         echo(f"warning: {warning}", err=True)
+
+
+def _left_out(warnings: Sequence[Problem]) -> Iterator[str]:
+    """Yield the last lines of a help that lacks commands, one for all that is wrong with the configuration."""
+    if any(warning.code != _OF_COMMANDS for warning in warnings):
+        yield "Commands of plugins are missing here, as the configuration has errors: `toolplug check` shows them."
+    yield from (f"Missing here: {escape(each.message)}." for each in warnings if each.code == _OF_COMMANDS)
 
 
 def _config(given: Sequence[str]) -> Path | None:

@@ -21,7 +21,7 @@ app: typer.Typer = typer.Typer()
 
 CodeArgument = Annotated[
     Path | None,
-    typer.Argument(metavar="[FILE.py]", help="A Python file to serve in place of a configuration.", show_default=False),
+    typer.Argument(metavar="FILE.py", help="A Python file to serve in place of a configuration.", show_default=False),
 ]
 
 SERVING = "toolplug.cli.serving.over_http"
@@ -52,7 +52,9 @@ def serve(
     code: CodeArgument = None,
     config: ConfigOption = None,
     host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.")] = 8080,
+    port: Annotated[
+        int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="The port; 0 takes a free one.")
+    ] = 8080,
     reload: Annotated[
         bool, typer.Option("--reload", help="Watch the configuration and the code of its providers.")
     ] = False,

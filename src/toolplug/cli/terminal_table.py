@@ -16,7 +16,8 @@ def print_on_terminal(
     columns: Sequence[str], rows: Sequence[Sequence[str]], colours: Mapping[str, str], file: IO[str]
 ) -> None:
     """Print a table; `colours` are those of cells, by their whole text."""
-    table = Table(*columns, box=SIMPLE_HEAD, pad_edge=False)
+    # Without edges: they are empty lines, and the pages show what a pipe gets, which has none.
+    table = Table(*map(str.upper, columns), box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for row in rows:
         table.add_row(*(Text(cell, style=colours.get(cell, "")) for cell in row))
     Console(file=file).print(table)

@@ -47,7 +47,7 @@ async def list_toolsets(options: OwnerOptions) -> None:
 async def show(
     options: AgentOwnerOptions,
     name: Annotated[
-        str | None, typer.Argument(metavar="[TOOLSET]", help="Default: the equipped one.", show_default=False)
+        str | None, typer.Argument(metavar="TOOLSET", help="Default: the equipped one.", show_default=False)
     ] = None,
 ) -> None:
     """Show one toolset: its tools, whether each is available, and its notes.
@@ -68,7 +68,7 @@ async def build(
     options: AgentOwnerOptions,
     name: ToolsetName,
     tools: ToolNames,
-    description: Annotated[str, typer.Option("--description", help="What it is for.")] = "",
+    description: Annotated[str, typer.Option("--description", metavar="TEXT", help="What it is for.")] = "",
 ) -> None:
     """Save a new toolset.
 

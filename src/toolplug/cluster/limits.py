@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from types import TracebackType
 from typing import Self
 from urllib.parse import quote
 
@@ -249,9 +248,7 @@ class ClusterLimits:
         self._processes.listen(self._look)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for limit in (*self._rates.values(), *self._permits.values()):
             await limit.aclose()
 

@@ -13,7 +13,6 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
 import orjson
@@ -58,7 +57,7 @@ class Topic(NamedTuple):
 
 
 class CopiedRecords(Protocol):
-    """The methods of `FollowedRecords` that make its copies new."""
+    """What makes the copies of `FollowedRecords`, and those of a part, new."""
 
     prefix: str
 
@@ -163,9 +162,7 @@ class ProcessRequests:
             self._processes.listen(self._look_again)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._processes.joined:
             try:
                 await self._processes.describe(answers=False)

@@ -12,7 +12,6 @@ import os
 import socket
 import time
 from collections.abc import Awaitable, Callable, Collection
-from types import TracebackType
 from typing import NamedTuple, Self
 
 import orjson
@@ -138,9 +137,7 @@ class Processes:
             self._tasks.start(self._tell(), "toolplug-processes")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._tasks.cancel()
         await self._follower.aclose()
         if self.joined:

@@ -51,7 +51,7 @@ class ClusterRate:
     The windows follow the store's clock. Without the store, and with `share`, each process admits its part.
     """
 
-    knob = "rate"
+    setting = "rate"
 
     def __init__(
         self,

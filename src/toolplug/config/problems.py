@@ -18,7 +18,7 @@ from toolplug.config.environment import has_reference
 from toolplug.config.masking import holds_credentials, looks_secret, mask_secrets
 from toolplug.config.model_shape import Shapes, goes_by, is_secret, known_keys, models_in, shapes_at, shapes_of
 from toolplug.config.nearest import name_hint
-from toolplug.config.units import own_text, right_shape
+from toolplug.config.units import FileMapping, own_text, right_shape
 from toolplug.config.yaml_tree import (
     MAX_PROBLEMS,
     KeyPath,
@@ -122,11 +122,12 @@ class _Report:
         known = {name: shapes_at(shapes, name) for name in known_keys(models)}
         if not parent:
             known |= self.also_known
+        places = (model.elsewhere.get(str(key)) for model in models if issubclass(model, FileMapping))
         return self.section.problem(
             self._whole(fault.path),
             code="unknown_key",
             message=f"unknown key {str(key)!r}",
-            hint=key_hint(str(key), known),
+            hint=next(filter(None, places), "") or key_hint(str(key), known),
             at_key=True,
         )
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
@@ -131,8 +133,12 @@ RateLimit = Annotated[
 
 
 class FileMapping(BaseModel):
-    """A mapping of the file: frozen, without unknown keys and without implicit conversions."""
+    """A mapping of the file: frozen, without unknown keys and without implicit conversions.
 
+    `elsewhere` has the place, as a hint, of keys that people write here and that are set in another way.
+    """
+
+    elsewhere: ClassVar[Mapping[str, str]] = MappingProxyType({})
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 

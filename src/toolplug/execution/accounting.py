@@ -10,7 +10,7 @@ import logging
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import accumulate
@@ -21,9 +21,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from toolplug import library_types
 from toolplug.catalog.call import EMPTY, CallContext, Principal, ToolCall
 from toolplug.catalog.definition import ToolRef
-from toolplug.catalog.plan import EndableWork, Limiter, Plan, Switch
+from toolplug.catalog.plan import EndableWork, Plan
 from toolplug.config.units import timestamp
 from toolplug.execution.limits.limiters import (
     ABANDONED_DRAIN_S,
@@ -159,46 +160,65 @@ class _ObservedCounters(CallCounters):
         self._on_call(self.provider, self.tool_name, status, seconds)
 
 
-def cumulate(counts: list[int]) -> list[tuple[str, float]]:
+def cumulate(counts: list[int], bounds: Sequence[float] = BUCKETS) -> list[tuple[str, float]]:
     """Return `(upper bound, calls up to it)` for each bucket, as the exposition format of Prometheus has them."""
-    return list(zip([*map(str, BUCKETS), "+Inf"], map(float, accumulate(counts)), strict=True))
+    return list(zip([*map(str, bounds), "+Inf"], map(float, accumulate(counts)), strict=True))
 
+
+Counts = Iterable[tuple[str | tuple[str, ...], float]]
+"""The value of the label, or those of all labels, and the number."""
+
+
+def counter_family(name: str, text: str, labels: Sequence[str], counts: Counts) -> Metric:
+    """Return a family of counters."""
+    return _filled(CounterMetricFamily(name, text, labels=labels), counts)
+
+
+def gauge_family(name: str, text: str, labels: Sequence[str], counts: Counts) -> Metric:
+    """Return a family of gauges."""
+    return _filled(GaugeMetricFamily(name, text, labels=labels), counts)
+
+
+def _filled(family: CounterMetricFamily | GaugeMetricFamily, counts: Counts) -> Metric:
+    # A copy: a scrape runs in a thread while the loop counts on.
+    for values, count in tuple(counts):
+        family.add_metric([values] if isinstance(values, str) else values, count)
+    return family
+
+
+class UncheckedCollector(Collector):
+    """A collector whose names cannot clash with a provider's."""
+
+    def describe(self) -> Iterator[Metric]:
+        """Return no families, so that registering does not collect."""
+        return iter(())
+
+
+MAX_LABELS = 200
+"""Tools of a server, of a part or of a toolset's source that have metrics of their own; the others share one label."""
+OTHER = "_other"
 
 LevelKey = tuple[str, ...]
 """The place of a limit: `()` for every tool, `(kind, source)` for a provider, `(kind, source, name)` for a tool."""
-
-
-class SharedLimits(Protocol):
-    """Limits that hold for all processes of a store. Implemented by `toolplug.cluster.limits.ClusterLimits`.
-
-    `level` is the place of a limit, `what` names it for people; with `share`, each process admits its part when the
-    store is unavailable.
-    """
-
-    def rate(self, level: Sequence[str], what: str, count: int, per_s: int, *, share: bool) -> Limiter:
-        """Return the rate of this level, changed to these numbers."""
-        ...
-
-    def permits(self, level: Sequence[str], what: str, size: int, queue: int, *, share: bool) -> ConcurrencyLimit:
-        """Return the concurrency limit of this level, changed to these numbers."""
-        ...
 
 
 class CallAccounting:
     """The counters and limiters of one host, or of one registry without a host. None is dropped during its lifetime.
 
     `on_call` is called for each answered call, also for refused ones and unknown tools. `cluster` has the limits that
-    hold for all processes of the store; None if there is one process.
+    hold for all processes of the store; None if there is one process. `refusals` counts the requests that the host
+    refused by error code, `quotas` those of them whose tenant or key has used up a quota, by quota.
     """
 
-    def __init__(self, on_call: OnCall | None = None, cluster: SharedLimits | None = None) -> None:
-        self.cluster: SharedLimits | None = cluster
+    def __init__(self, on_call: OnCall | None = None, cluster: library_types.ClusterLimits | None = None) -> None:
+        self.cluster: library_types.ClusterLimits | None = cluster
         self.running: set[EndableWork] = set()
         self._on_call = on_call
         self._counters: dict[tuple[str, str], CallCounters] = {}
+        self._names: dict[str, set[str]] = {}
         self._routes: dict[tuple[str, str, str], CallCounters] = {}
-        self._refusals: dict[str, int] = {}
-        self._quotas: dict[str, int] = {}
+        self.refusals: Counter[str] = Counter()
+        self.quotas: Counter[str] = Counter()
         self.watched: Counter[tuple[str, str, str]] = Counter()
         self._permits: dict[LevelKey, ConcurrencyLimit] = {}
         self._rates: dict[LevelKey, RateLimit] = {}
@@ -210,7 +230,7 @@ class CallAccounting:
         """The times for which running calls may go on when their sources are switched off."""
         return {work.drain_s for work in self.running if math.isfinite(work.drain_s)}
 
-    def end_running(self, switch: Switch | None = None, *, after_s: float = math.inf) -> int:
+    def end_running(self, switch: SourceSwitch | None = None, *, after_s: float = math.inf) -> int:
         """End the calls and requests of a source, None for all, whose time to drain is over after `after_s` seconds.
 
         Their callers get `timeout` with the code `draining`. Return how many there were.
@@ -239,6 +259,14 @@ class CallAccounting:
             self._counters[provider, tool_name] = kept
         return kept
 
+    def capped_counters(self, provider: str, tool_name: str) -> CallCounters:
+        """Return the counters of a tool that a server or a plugin names as it likes; beyond `MAX_LABELS` share one."""
+        names = self._names.setdefault(provider, set())
+        if tool_name not in names and len(names) >= MAX_LABELS:
+            tool_name = OTHER
+        names.add(tool_name)
+        return self.counters(provider, tool_name)
+
     def all_counters(self) -> list[CallCounters]:
         """Return all counters in the order of their creation."""
         return list(self._counters.values())
@@ -253,22 +281,6 @@ class CallAccounting:
     def every_route(self) -> list[tuple[tuple[str, str, str], CallCounters]]:
         """Return `((provider, method, path), counters)` of each route in the order of their creation."""
         return list(self._routes.items())
-
-    def count_refusal(self, code: str) -> None:
-        """Count one request that the host refused with this error code."""
-        self._refusals[code] = self._refusals.get(code, 0) + 1
-
-    def every_refusal(self) -> list[tuple[str, int]]:
-        """Return `(error code, refused requests)` in the order of the first refusals."""
-        return list(self._refusals.items())
-
-    def quota_exceeded(self, quota: str) -> None:
-        """Count one request that was refused as its tenant or key has used up this quota."""
-        self._quotas[quota] = self._quotas.get(quota, 0) + 1
-
-    def every_quota(self) -> list[tuple[str, int]]:
-        """Return `(quota, refused requests)` in the order of the first refusals."""
-        return list(self._quotas.items())
 
     def watch(self, provider: str, tool_name: str, rule: str) -> None:
         """Count one call that a rule would have denied, were it not only watched."""
@@ -371,7 +383,7 @@ MAX_SERIES = 2_000
 """Tools with metrics of their own: a scrape of 10,000 takes seconds (docs/reference/limits.md)."""
 
 
-class CallMetrics(Collector):
+class CallMetrics(UncheckedCollector):
     """The metrics of tool calls and provider routes, under a configurable namespace."""
 
     def __init__(self, accounting: CallAccounting, namespace: str = DEFAULT_NAMESPACE) -> None:
@@ -382,12 +394,17 @@ class CallMetrics(Collector):
         """Yield the families; label values are names from the configuration and statuses, never callers' text."""
         yield from self._tools()
         yield from self._routes()
-        yield from self._refusals()
-        yield self._count_watched()
-
-    def describe(self) -> Iterator[Metric]:
-        """Return no families, so that registering does not collect: the names cannot clash with a provider's."""
-        return iter(())
+        accounting, prefix = self._accounting, self._namespace
+        yield counter_family(
+            f"{prefix}_http_refusals", "Requests that the host refused.", ["code"], accounting.refusals.items()
+        )
+        yield counter_family(
+            f"{prefix}_http_quota_refusals", "Requests over a quota, by quota.", ["quota"], accounting.quotas.items()
+        )
+        labels = ["provider", "tool_name", "rule"]
+        yield counter_family(
+            f"{prefix}_watched", "Calls that a watched rule would have denied.", labels, accounting.watched.items()
+        )
 
     def _tools(self) -> Iterator[Metric]:
         labels = ["provider", "tool_name"]
@@ -395,9 +412,6 @@ class CallMetrics(Collector):
         ended = CounterMetricFamily(f"{prefix}_executions", "Tool calls that ended.", labels=[*labels, "status"])
         took = HistogramMetricFamily(f"{prefix}_duration_seconds", "Time from call to answer.", labels=labels)
         running = GaugeMetricFamily(f"{prefix}_in_flight", "Tools that run now, abandoned ones too.", labels=labels)
-        limited = CounterMetricFamily(
-            f"{prefix}_limited", "Calls that were limited, by what refused them.", labels=["provider", "gate"]
-        )
         every = [item for item in self._accounting.all_counters() if item.listed or item.ended or item.in_flight]
         for counters in every[:MAX_SERIES]:
             names = [counters.provider, counters.tool_name]
@@ -405,16 +419,15 @@ class CallMetrics(Collector):
                 ended.add_metric([*names, status], count)
             took.add_metric(names, cumulate(counters.buckets), counters.seconds)
             running.add_metric(names, counters.in_flight)
-        capped = GaugeMetricFamily(
-            f"{prefix}_series_capped", f"Tools past the first {MAX_SERIES}, which have no lines of their own here."
-        )
-        capped.add_metric([], max(len(every) - MAX_SERIES, 0))
+        text = f"Tools past the first {MAX_SERIES}, which have no lines of their own here."
+        capped = gauge_family(f"{prefix}_series_capped", text, [], [((), max(len(every) - MAX_SERIES, 0))])
         by_gate: Counter[tuple[str, str]] = Counter()
         for counters in every:
             for gate, count in tuple((counters.refusals or {}).items()):
                 by_gate[counters.provider, gate] += count
-        for names, count in by_gate.items():
-            limited.add_metric(names, count)
+        limited = counter_family(
+            f"{prefix}_limited", "Calls that were limited, by what refused them.", ["provider", "gate"], by_gate.items()
+        )
         return iter((ended, took, running, capped, limited))
 
     def _routes(self) -> Iterator[Metric]:
@@ -427,23 +440,3 @@ class CallMetrics(Collector):
                 ended.add_metric([provider, method, path, status], count)
             took.add_metric([provider, method, path], cumulate(counters.buckets), counters.seconds)
         return iter((ended, took))
-
-    def _count_watched(self) -> Metric:
-        text = "Calls that a watched rule would have denied."
-        watched = CounterMetricFamily(f"{self._namespace}_watched", text, labels=["provider", "tool_name", "rule"])
-        for names, count in tuple(self._accounting.watched.items()):
-            watched.add_metric(names, count)
-        return watched
-
-    def _refusals(self) -> Iterator[Metric]:
-        refused = CounterMetricFamily(
-            f"{self._namespace}_http_refusals", "Requests that the host refused.", labels=["code"]
-        )
-        for code, count in self._accounting.every_refusal():
-            refused.add_metric([code], count)
-        quotas = CounterMetricFamily(
-            f"{self._namespace}_http_quota_refusals", "Requests over a quota, by quota.", labels=["quota"]
-        )
-        for quota, count in self._accounting.every_quota():
-            quotas.add_metric([quota], count)
-        return iter((refused, quotas))

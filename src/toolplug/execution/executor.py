@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from importlib import import_module
 from secrets import token_hex
 from types import CoroutineType
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar, cast, overload, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, cast, overload, runtime_checkable
 
 import orjson
 
@@ -230,28 +230,6 @@ def entered_catalog(executor: ToolExecutor) -> Catalog:
 
 Compose = Callable[[Hashable], ToolExecutor]
 """The caller's whole executor for a session's key, None: for no session."""
-Choice_contra = TypeVar("Choice_contra", contravariant=True)
-
-
-class LazyTools(Protocol[Choice_contra]):
-    """Toolsets of which some are opened on first use, for a choice of them: `toolplug.toolsets.agent_tools`."""
-
-    @property
-    def some_wait(self) -> bool:
-        """Whether any toolset lists nothing before it is opened."""
-        ...
-
-    def waits(self, choice: Choice_contra, session: Hashable, name: str, /) -> bool:
-        """Return True if a toolset that may have the name, any with an empty one, must be opened first."""
-        ...
-
-    async def open(self, choice: Choice_contra, session: Hashable, name: str, /) -> None:
-        """Open the toolsets that may have the name, for this session."""
-        ...
-
-    async def close(self, session: Hashable, /) -> None:
-        """Close what is open for this session."""
-        ...
 
 
 class LazyExecutor(ModelTools):
@@ -262,8 +240,8 @@ class LazyExecutor(ModelTools):
 
     def __init__(
         self,
-        tools: LazyTools[Choice_contra],
-        choice: Choice_contra,
+        tools: library_types.AgentTools,
+        choice: library_types.Choice,
         session: Hashable,
         compose: Compose,
         default_context: CallContext = ANONYMOUS_CONTEXT,

@@ -10,9 +10,10 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import Collection, Mapping
-from typing import NotRequired, Protocol, TypedDict, cast
+from collections.abc import Mapping
+from typing import NotRequired, TypedDict, cast
 
+from toolplug import library_types
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.exact_json import dump_json
 from toolplug.catalog.plan import Plan, Refusal
@@ -86,27 +87,14 @@ class _CallEntry(TypedDict):
     until: NotRequired[float]
 
 
-class RunningProcesses(Protocol):
-    """The processes that share the store. Implemented by `toolplug.cluster.processes.Processes`."""
-
-    @property
-    def name(self) -> str:
-        """The present name of this process."""
-        ...
-
-    async def running(self, names: Collection[str]) -> frozenset[str]:
-        """Return those of these processes that run. Raises `StoreError`."""
-        ...
-
-
 class Replays:
-    """First results by tenant, subject and idempotency key. Implements `toolplug.catalog.plan.Replay`.
+    """First results by tenant, subject and idempotency key.
 
     `processes` are those that share the store. `scope_of` returns the scope of the credentials that a caller brings:
     two people behind one subject, who bring different ones, never get each other's results.
     """
 
-    def __init__(self, store: Store, processes: RunningProcesses, scope_of: ScopeOf = no_scope) -> None:
+    def __init__(self, store: Store, processes: library_types.Processes, scope_of: ScopeOf = no_scope) -> None:
         self._store = store
         self._scope_of = scope_of
         self._processes = processes

@@ -11,8 +11,9 @@ from weakref import ref
 
 from toolplug.catalog.call import ANONYMOUS_CONTEXT, CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, CatalogDiff
+from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.layered_catalog import layer_catalogs
-from toolplug.catalog.plan import Plan, Tool
+from toolplug.catalog.plan import HookSource, Plan, Tool
 from toolplug.execution.executor import Listener, ModelTools, ToolExecutor, Unsubscribe, no_call, no_context
 from toolplug.execution.results import unavailable
 from toolplug.execution.run import UnknownCalls, run
@@ -98,10 +99,13 @@ class LiveCatalog(ModelTools):
         plan, session = tool.plan, self._session
         if plan.forward is not None:
             return plan.forward(self, call, context)
-        hooked = plan.hooks.current is not None
-        if session is not None and context.session != session and (hooked or _looks_at(plan, context)):
+        hooks = plan.hooks.current
+        if session is not None and context.session != session and (hooks is not None or _looks_at(plan, context)):
             context = context.of_session(session)
-        return _run_hooked(tool, call, context) if hooked else run(plan, call, context)
+        if hooks is None:
+            return run(plan, call, context)
+        # The source and not these: the plugins may have gone when the coroutine is awaited.
+        return (_run_traced if hooks.traces else run)(plan, call, context, plan.hooks, tool.definition)
 
     async def _not_found(self, catalog: Catalog, call: ToolCall, context: CallContext) -> ToolResult:
         """Answer the call of a name that is not in the catalog."""
@@ -328,19 +332,17 @@ def merged_executor(unknown: UnknownCalls, *executors: ToolExecutor, session: st
     return MergedExecutor(unknown, *executors, session=session)
 
 
-async def _run_hooked(tool: Tool, call: ToolCall, context: CallContext) -> ToolResult:
+async def _run_traced(
+    plan: Plan, call: ToolCall, context: CallContext, source: HookSource, listed: ToolDefinition
+) -> ToolResult:
     """Run a call with the hooks that plugins have when it begins, in the spans of their tracers."""
-    plan, listed = tool.plan, tool.definition
-    hooks = plan.hooks.current
-    # Read again: the plugins may have gone since `execute` saw them.
-    if hooks is None:
-        return await run(plan, call, context)
-    # Before anything is awaited: a plugin that is removed from now on waits for the end of this call.
+    hooks = source.current
+    if hooks is None or not hooks.traces:
+        return await run(plan, call, context, source, listed)
+    # Around what `run` counts: a plugin that is removed from now on also waits for the end of its span.
     hooks.calls.running += 1
     try:
-        if not hooks.traces:
-            return await run(plan, call, context, hooks, listed)
-        return await hooks.trace(listed, call, context, lambda context: run(plan, call, context, hooks, listed))
+        return await hooks.trace(listed, call, context, lambda context: run(plan, call, context, source, listed))
     finally:
         hooks.calls.leave()
 

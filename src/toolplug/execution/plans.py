@@ -8,33 +8,30 @@ from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
+from toolplug import library_types
 from toolplug.catalog.call import CallContext, no_tools
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ALWAYS, Offer, Offered, ToolDefinition
 from toolplug.catalog.gates import Gate, PolicyGate, TenantsGate
 from toolplug.catalog.plan import (
     NO_GRANTS,
-    AbandonedLimit,
     Approval,
-    ArtifactKeeper,
     CallRunner,
     Forward,
     GrantRule,
     Plan,
-    PlanCounters,
-    Replay,
     Setting,
-    Switch,
     Target,
     Tool,
 )
 from toolplug.catalog.schema import Schema
 from toolplug.config.units import DEFAULT_ORIGIN, Duration, FileMapping
 from toolplug.crashes import CodeOwner
-from toolplug.execution.accounting import CallAccounting, WatchedPolicy
+from toolplug.execution.accounting import CallAccounting, CallCounters, WatchedPolicy
 from toolplug.execution.call_hooks.call_hooks import LiveCallHooks
 from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.limits.limiters import SourceSwitch
+from toolplug.execution.idempotency import Replays
+from toolplug.execution.limits.limiters import AbandonedCallLimit, SourceSwitch
 from toolplug.execution.limits.resolved_limits import (
     NO_LIMITS,
     DefaultTimeout,
@@ -176,9 +173,9 @@ class CallServices:
 
     accounting: CallAccounting = field(default_factory=CallAccounting)
     runner: TaskRunner = field(default_factory=TaskRunner)
-    replay: Replay | None = None
+    replay: Replays | None = None
     approvals: Approval | None = None
-    artifacts: ArtifactKeeper | None = None
+    artifacts: library_types.Artifacts | None = None
     hooks: LiveCallHooks = field(default_factory=LiveCallHooks)
     limits: Callable[[], LimitLevel] = lambda: LimitLevel(())
     offering_changed: ChangeSignal = field(default_factory=ChangeSignal)
@@ -199,9 +196,9 @@ class PlanSource(NamedTuple):
     """
 
     target: Target
-    switch: Switch
-    counters: PlanCounters
-    abandoned: AbandonedLimit
+    switch: SourceSwitch
+    counters: CallCounters
+    abandoned: AbandonedCallLimit
     late_s: float = 0.0
     runner: CallRunner | None = None
 
@@ -335,7 +332,7 @@ def add_limits(catalog: Catalog, level: LimitLevel, services: CallServices) -> C
         if limits is None:
             return plan
         resolved = limits.sources.within(level).resolve(services.accounting)
-        policy = [item for item in plan.settings if item.knob == "policy"]
+        policy = [item for item in plan.settings if item.name == "policy"]
         return replace(plan, settings=(*policy, *resolved.settings), **resolved.in_plan(services.artifacts))
 
     return catalog.planned(change)

@@ -13,7 +13,9 @@ from time import perf_counter
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.plan import Limiter, Plan, PlanHooks, Retry, Switch
+from toolplug.catalog.plan import Limiter, Plan, Retry
+from toolplug.execution.call_hooks.call_hooks import CallHooks
+from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.results import DRAINING, gone_result, limited_result, outlasted_result, timed_out
 from toolplug.execution.started_call import (
     StartedCall,
@@ -49,7 +51,7 @@ class PipelineCall:
     context: CallContext
     began: float
     seconds: float
-    hooks: PlanHooks | None = None
+    hooks: CallHooks | None = None
     tool: ToolDefinition | None = None
     shown: ToolCall | None = None
     needs: str | None = None
@@ -76,7 +78,7 @@ class PipelineCall:
         return limit_seconds(self.plan, self.context, self.seconds)
 
     @property
-    def switch(self) -> Switch:
+    def switch(self) -> SourceSwitch:
         """The switch of the tool's source."""
         return self.plan.switch
 
@@ -123,7 +125,7 @@ class PipelineCall:
             except TimeoutError:
                 return timed_out(self.call, self.limit_s)
             if refusal is not None:
-                plan.counters.limited_by(limiter.knob)
+                plan.counters.limited_by(limiter.setting)
                 return limited_result(self.call, refusal)
             # One by one, so that `release_limiters` returns what was taken even if a later limiter refuses or raises.
             self._held.append(limiter)

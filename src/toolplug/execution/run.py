@@ -37,11 +37,10 @@ from toolplug.catalog.plan import (
     HookSource,
     NeedsApproval,
     Plan,
-    PlanCounters,
-    PlanHooks,
 )
 from toolplug.errors import InvalidArguments, StoreError
-from toolplug.execution.accounting import audit
+from toolplug.execution.accounting import CallCounters, audit
+from toolplug.execution.call_hooks.call_hooks import CallHooks
 from toolplug.execution.call_hooks.read_only import read_only_call
 from toolplug.execution.idempotency import outcome_unknown
 from toolplug.execution.results import (
@@ -190,84 +189,99 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
     plan: Plan,
     call: ToolCall,
     context: CallContext,
-    hooks: PlanHooks | None = None,
+    source: HookSource | None = None,
     tool: ToolDefinition | None = None,
 ) -> ToolResult:
     """Run one call by its plan and return its result. Raises only the caller's own cancellation.
 
-    `hooks` are those of the plan's host at the moment of the call, None for none; they see the `tool` as it is listed.
+    `source` has the hooks of the plan's host, of which those of now are asked, None for none; they see the `tool` as it
+    is listed.
     """
     began = perf_counter()
+    hooks = None if source is None else source.current
     result, inner, shown, seconds, needs, claim = None, call, None, plan.timeout_s, None, None
+    if hooks is not None:
+        # Before anything is awaited: a plugin that is removed from now on waits for the end of this call.
+        hooks.calls.running += 1
     try:
-        # Everything that can refuse comes first and awaits nothing, so that a refused call costs no task and no turn.
-        nested = current_frame.get()[1] >= MAX_DEPTH
-        if plan.gates or nested or not plan.switch.open:
-            result = _check_gates(plan, call, context, nested)
-        if result is None:
-            inner = _prepare(plan, call)
-            if hooks is not None:
-                shown = read_only_call(inner, nested=plan.copies or plan.convert is not None)
-    # Its size is limited too: a converter of the provider may raise an error with a text of megabytes.
-    except BaseException as error:  # noqa: BLE001  a converter is the provider's own code
-        result = await within_size(plan, error_result(call, error, plan, context), context)
-    if result is None:
         try:
-            # Without a deadline of the caller the plan's own time stands, and no clock is read.
-            seconds = seconds if context.deadline is None else allowed_seconds(plan, context, began)
-            asked = hooks is not None and hooks.asks
-            if asked and hooks is not None and shown is not None:
-                result, needs = await _find_veto(call, shown, context, tool, hooks, began + seconds)
-            # Asked again after the hooks, whose time counts for the call; without hooks and deadline nothing can have
-            # passed.
-            if (asked or context.deadline is not None) and began + seconds <= perf_counter():
-                result = timed_out(call, limit_seconds(plan, context, seconds))
-            elif result is None and (plan.needs_pipeline or context.idempotency_key is not None or needs is not None):
-                if plan.at_once is not None and needs is context.approval is context.idempotency_key is None:
-                    claim = plan.at_once.claim_at_once(plan, call, inner, context)
-                if claim is None:
-                    it = PipelineCall(plan, call, inner, context, began, seconds, hooks, tool, shown, needs)
-                    result = await run_pipeline(it)
-            # The one limiter of the short way: every provider has it, and an integer is compared faster than a limiter
-            # is asked.
-            if result is None and plan.abandoned.running >= plan.abandoned.limit:
-                plan.counters.limited_by(ABANDONED)
-                result = limited_result(call, plan.abandoned.refusal())
-            elif result is None:
-                outcome = begin(plan, call, inner, context, began, seconds)
-                result = await wait_for_result(call, outcome, context) if isinstance(outcome, StartedCall) else outcome
-                if result is not None and hooks is not None and hooks.changes:
-                    left_s = began + seconds - perf_counter()
-                    result = await hooks.change_result(
-                        shown or call, context, tool, result, left_s, plan.max_result_bytes
-                    )
-                if result is None:
+            # Everything that can refuse comes first and awaits nothing, so that a refused call costs no task and no turn.
+            nested = current_frame.get()[1] >= MAX_DEPTH
+            if plan.gates or nested or not plan.switch.open:
+                result = _check_gates(plan, call, context, nested)
+            if result is None:
+                inner = _prepare(plan, call)
+                if hooks is not None:
+                    shown = read_only_call(inner, nested=plan.copies or plan.convert is not None)
+        # Its size is limited too: a converter of the provider may raise an error with a text of megabytes.
+        except BaseException as error:  # noqa: BLE001  a converter is the provider's own code
+            result = await within_size(plan, error_result(call, error, plan, context), context)
+        if result is None:
+            try:
+                # Without a deadline of the caller the plan's own time stands, and no clock is read.
+                seconds = seconds if context.deadline is None else allowed_seconds(plan, context, began)
+                asked = hooks is not None and hooks.asks
+                if asked and hooks is not None and shown is not None:
+                    result, needs = await _find_veto(call, shown, context, tool, hooks, began + seconds)
+                # Asked again after the hooks, whose time counts for the call; without hooks and deadline nothing can have
+                # passed.
+                if (asked or context.deadline is not None) and began + seconds <= perf_counter():
                     result = timed_out(call, limit_seconds(plan, context, seconds))
-                # Characters may be several bytes: a text that is short enough in the worst case is not encoded to
-                # measure it.
-                elif len(result.output) * ASCII_SAFE > plan.max_result_bytes:
-                    result = await within_size(plan, result, context)
-            if claim is not None:
-                result, was_reached = _add_claim(result, claim)
-                await claim.release() if not was_reached else None
-        # The one exception that leaves: its caller is gone. `GeneratorExit` means that the loop is gone too, and
-        # nothing can be awaited any more.
-        except (asyncio.CancelledError, GeneratorExit) as left:
-            plan.counters.record(ToolStatus.CANCELLED, perf_counter() - began)
-            if hooks is not None and hooks.observes and isinstance(left, asyncio.CancelledError):
-                await _note(hooks, shown or call, context, tool, _cancelled_result(call), perf_counter() - began)
-            raise
-        except Exception as error:  # noqa: BLE001  stores and limiters may fail too
-            result = error_result(call, error, plan, context)
-    status, duration_s = result.status, perf_counter() - began
-    plan.counters.record(status, duration_s)
-    if status in _REFUSED:
-        _audit_refusal(call, result, context)
-    if hooks is not None and hooks.observes:
-        shown = shown or read_only_call(call, nested=False)
-        if (noted := hooks.report_answer(shown, context, tool, result, duration_s, seconds - duration_s)) is not None:
-            await noted  # as `_note`, without its coroutine, which would cost each call 0.2 µs
-    return result
+                elif result is None and (
+                    plan.needs_pipeline or context.idempotency_key is not None or needs is not None
+                ):
+                    if plan.at_once is not None and needs is context.approval is context.idempotency_key is None:
+                        claim = plan.at_once.claim_at_once(plan, call, inner, context)
+                    if claim is None:
+                        it = PipelineCall(plan, call, inner, context, began, seconds, hooks, tool, shown, needs)
+                        result = await run_pipeline(it)
+                # The one limiter of the short way: every provider has it, and an integer is compared faster than a limiter
+                # is asked.
+                if result is None and plan.abandoned.running >= plan.abandoned.limit:
+                    plan.counters.limited_by(ABANDONED)
+                    result = limited_result(call, plan.abandoned.refusal())
+                elif result is None:
+                    outcome = begin(plan, call, inner, context, began, seconds)
+                    result = (
+                        await wait_for_result(call, outcome, context) if isinstance(outcome, StartedCall) else outcome
+                    )
+                    if result is not None and hooks is not None and hooks.changes:
+                        left_s = began + seconds - perf_counter()
+                        result = await hooks.change_result(
+                            shown or call, context, tool, result, left_s, plan.max_result_bytes
+                        )
+                    if result is None:
+                        result = timed_out(call, limit_seconds(plan, context, seconds))
+                    # Characters may be several bytes: a text that is short enough in the worst case is not encoded to
+                    # measure it.
+                    elif len(result.output) * ASCII_SAFE > plan.max_result_bytes:
+                        result = await within_size(plan, result, context)
+                if claim is not None:
+                    result, was_reached = _add_claim(result, claim)
+                    await claim.release() if not was_reached else None
+            # The one exception that leaves: its caller is gone. `GeneratorExit` means that the loop is gone too, and
+            # nothing can be awaited any more.
+            except (asyncio.CancelledError, GeneratorExit) as left:
+                plan.counters.record(ToolStatus.CANCELLED, perf_counter() - began)
+                if hooks is not None and hooks.observes and isinstance(left, asyncio.CancelledError):
+                    await _note(hooks, shown or call, context, tool, _cancelled_result(call), perf_counter() - began)
+                raise
+            except Exception as error:  # noqa: BLE001  stores and limiters may fail too
+                result = error_result(call, error, plan, context)
+        status, duration_s = result.status, perf_counter() - began
+        plan.counters.record(status, duration_s)
+        if status in _REFUSED:
+            _audit_refusal(call, result, context)
+        if hooks is not None and hooks.observes:
+            shown = shown or read_only_call(call, nested=False)
+            if (
+                noted := hooks.report_answer(shown, context, tool, result, duration_s, seconds - duration_s)
+            ) is not None:
+                await noted  # as `_note`, without its coroutine, which would cost each call 0.2 µs
+        return result
+    finally:
+        if hooks is not None:
+            hooks.calls.leave()
 
 
 def _audit_refusal(call: ToolCall, result: ToolResult, context: CallContext) -> None:
@@ -281,7 +295,7 @@ async def _find_veto(
     shown: ToolCall,
     context: CallContext,
     tool: ToolDefinition | None,
-    hooks: PlanHooks,
+    hooks: CallHooks,
     until: float,
 ) -> tuple[ToolResult | None, str | None]:
     """Return the refusal of a plugin's `before_call`, and why one wants an approval; None if none does."""
@@ -300,7 +314,7 @@ def _cancelled_result(call: ToolCall) -> ToolResult:
 
 
 async def _note(
-    hooks: PlanHooks,
+    hooks: CallHooks,
     shown: ToolCall,
     context: CallContext,
     tool: ToolDefinition | None,
@@ -317,7 +331,7 @@ async def _note(
 class UnknownCalls(NamedTuple):
     """Answers the calls of names that a caller's catalog does not list; plugins see them too."""
 
-    counters: PlanCounters
+    counters: CallCounters
     hooks: HookSource = NO_HOOKS
 
     async def answer(self, call: ToolCall, text: str, context: CallContext) -> ToolResult:

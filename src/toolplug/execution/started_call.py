@@ -17,7 +17,8 @@ from toolplug.catalog.call import (
     ToolStatus,
     quick_result,
 )
-from toolplug.catalog.plan import Plan, Switch
+from toolplug.catalog.plan import Plan
+from toolplug.execution.limits.limiters import SourceSwitch
 from toolplug.execution.limits.resolved_limits import DEFAULT_DRAIN_S, limits_of
 from toolplug.execution.results import error_result, outlasted_result, success_result
 from toolplug.runtime.running_call import RunningCall
@@ -128,7 +129,7 @@ class StartedCall:
         running.when_done(self._on_end)
 
     @property
-    def switch(self) -> Switch:
+    def switch(self) -> SourceSwitch:
         """The switch of the tool's source."""
         return self.plan.switch
 

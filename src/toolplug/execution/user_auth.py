@@ -123,22 +123,18 @@ class AuthOwner(NamedTuple):
 
 
 class HostCredentials(Protocol):
-    """Finds the credentials of callers; a part of the host."""
+    """Finds the credentials of callers; a part of the host. As written, for a registry or a host without that part."""
 
     async def credential(self, owner: AuthOwner, auth: UserAuth, context: CallContext, refused: str = "") -> str:
         """Return the credential of this caller, another one than the `refused` one. Raises `ToolUnavailable`."""
-        ...
-
-
-class NoCredentials:
-    """The credentials of a registry, or of a host without that part: none."""
-
-    async def credential(self, owner: AuthOwner, auth: UserAuth, context: CallContext, refused: str = "") -> str:
-        """Raise `ToolUnavailable`."""
         raise ToolUnavailable("user_auth needs a host with the part `credentials`", code=CREDENTIAL_NEEDED)
 
 
-NO_CREDENTIALS: HostCredentials = NoCredentials()
+class NoCredentials(HostCredentials):
+    """The credentials of a registry, or of a host without that part: none."""
+
+
+NO_CREDENTIALS = NoCredentials()
 
 _LOOPBACK = {"localhost", "127.0.0.1", "[::1]"}
 

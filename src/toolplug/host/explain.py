@@ -278,7 +278,7 @@ class Explainer:
 
 def _policy(plan: Plan, denies: Gate | None, principal: Principal) -> GateVerdict:
     default = Setting("policy", "allow", DEFAULT_ORIGIN)
-    policy = next((item for item in plan.settings if item.knob == "policy"), default)
+    policy = next((item for item in plan.settings if item.name == "policy"), default)
     if plan.watched:
         detail = f"{plan.watched} is only watched: every call passes, and those that it would deny are counted"
         return GateVerdict(gate="policy", verdict="passes", detail=detail, origin=policy.origin)

@@ -179,14 +179,14 @@ def limit_gates(plan: Plan) -> Iterator[GateVerdict]:
     running, limit = plan.abandoned.running, plan.abandoned.limit
     refusal = f"{running} calls were given up and still run" if running >= limit else None
     yield verdict("breaker", refusal, DEFAULT_ORIGIN, f"{running} of at most {limit} calls given up and still running")
-    # The settings of one knob have the order of its limiters: the most specific level first.
-    knobs = {limiter.knob for limiter in plan.limiters}
-    origins = {knob: iter([item.origin for item in plan.settings if item.knob == knob]) for knob in knobs}
+    # The settings of one name have the order of its limiters: the most specific level first.
+    names = {limiter.setting for limiter in plan.limiters}
+    origins = {name: iter([item.origin for item in plan.settings if item.name == name]) for name in names}
     for limiter in plan.limiters:
         said = limiter.refusal()
         text = None if said is None else f"{said.what}, retry in {round_up(said.retry_after_s)} s"
-        origin = next(origins[limiter.knob], DEFAULT_ORIGIN)
-        yield verdict(_GATES.get(limiter.knob, limiter.knob), text, origin, limiter.usage)
+        origin = next(origins[limiter.setting], DEFAULT_ORIGIN)
+        yield verdict(_GATES.get(limiter.setting, limiter.setting), text, origin, limiter.usage)
 
 
 class ToolsetPath(NamedTuple):

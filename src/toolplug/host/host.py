@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import NamedTuple, Self, TypeVar
 
 from toolplug.catalog.call import ANONYMOUS, Principal
@@ -158,9 +158,7 @@ class Host(EnteredHost):
         self._say_what_runs()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         # A reload that runs ends first: what it still opens would be closed by nobody.
         async with self._admin.changing:
             opened, self._open = self._require_entered(), None

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from toolplug import library_types
 from toolplug.catalog.call import Principal
 from toolplug.catalog.definition import Note
 from toolplug.catalog.render import describe, notes_section
@@ -16,7 +17,7 @@ from toolplug.host.file.configuration import Coded, Configuration, Source, read_
 from toolplug.host.host import Host
 from toolplug.host.lint import configuration_warnings, metric_warnings, tool_warnings
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderRecord, ProviderState, record_of
-from toolplug.providers.entry_points import Installed, PackageCheck
+from toolplug.providers.entry_points import Installed
 from toolplug.stores.store import Store
 from toolplug.toolsets.saved.saved_records import SavedRecords
 
@@ -216,7 +217,7 @@ def open_inspected(
     *,
     warnings: list[Problem] | None = None,
     environ: Mapping[str, str] | None = None,
-    check: PackageCheck | None = None,
+    check: library_types.LockCheck | None = None,
 ) -> Host:
     """Return a host like `open_host`, in which a provider that fails ends in a state and stops no other.
 

@@ -8,16 +8,14 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
-from itertools import accumulate
 from time import perf_counter
 from typing import Literal, TypeVar, get_args
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from toolplug.errors import StoreConflict, StoreError
-from toolplug.execution.accounting import CallAccounting
+from toolplug.execution.accounting import CallAccounting, UncheckedCollector, counter_family, cumulate, gauge_family
 from toolplug.runtime.tasks import SingleFlight
 from toolplug.stores.store import DelegatingStore, Record, Store
 
@@ -25,7 +23,7 @@ from toolplug.stores.store import DelegatingStore, Record, Store
 _READY_KEPT_S = 60.0
 
 
-class Operations(Collector):
+class Operations(UncheckedCollector):
     """What one entered host counts of itself. Labels are names from the code and the configuration only.
 
     `count_waiting` returns how many calls wait for an approval.
@@ -95,10 +93,6 @@ class Operations(Collector):
             return error
         return None
 
-    def describe(self) -> Iterator[Metric]:
-        """Return no families, so that registering does not collect: the names cannot clash with a provider's."""
-        return iter(())
-
     def collect(self) -> Iterator[Metric]:
         """Yield the families."""
         build = {"version": version("toolplug"), "python": platform.python_version()}
@@ -117,47 +111,41 @@ class Operations(Collector):
         )
         yield from self._http()
         yield from self._collect_stored()
-        open_breakers = GaugeMetricFamily(
+        yield gauge_family(
             f"{self._namespace}_builtin_breaker_open",
             "1 while a breaker of this provider, or of one of its tools, refuses calls.",
-            labels=["provider"],
+            ["provider"],
+            self._accounting.breakers().items(),
         )
-        for provider, is_open in self._accounting.breakers().items():
-            open_breakers.add_metric([provider], float(is_open))
-        yield open_breakers
         if self._waiting is not None:
             yield self._gauge("approvals_waiting", "Calls that wait for a person's decision.", {}, self._waiting)
 
     def _gauge(self, name: str, text: str, labels: Mapping[str, str], value: float) -> Metric:
-        family = GaugeMetricFamily(f"{self._namespace}_{name}", text, labels=list(labels))
-        family.add_metric(list(labels.values()), float(value))
-        return family
+        return gauge_family(f"{self._namespace}_{name}", text, [*labels], [((*labels.values(),), float(value))])
 
     def _http(self) -> Iterator[Metric]:
         labels, prefix = ["method", "path"], f"{self._namespace}_http"
-        ended = CounterMetricFamily(
-            f"{prefix}_requests", "Requests of the host's own routes.", labels=[*labels, "status"]
+        yield counter_family(
+            f"{prefix}_requests", "Requests of the host's own routes.", [*labels, "status"], self._statuses.items()
         )
         took = HistogramMetricFamily(
             f"{prefix}_request_duration_seconds", "Time from request to the start of the response.", labels=labels
         )
-        # Copies, here and below: `/metrics` collects in a thread while requests are counted in the loop.
-        for names, count in tuple(self._statuses.items()):
-            ended.add_metric(names, count)
+        # A copy: `/metrics` collects in a thread while requests are counted in the loop.
         for names, durations in tuple(self._requests.items()):
-            took.add_metric(names, durations.cumulate(), durations.seconds)
-        return iter((ended, took))
+            took.add_metric(names, cumulate(durations.counts, FAST_BUCKETS), durations.seconds)
+        yield took
 
     def _collect_stored(self) -> Iterator[Metric]:
         prefix = f"{self._namespace}_store"
         took = HistogramMetricFamily(
             f"{prefix}_operation_duration_seconds", "Time that an operation of the store takes.", labels=["operation"]
         )
-        failed = CounterMetricFamily(f"{prefix}_errors", "Operations of the store that failed.", labels=["operation"])
         for operation, durations in self._store.took.items():
-            took.add_metric([operation], durations.cumulate(), durations.seconds)
-            failed.add_metric([operation], self._store.failed[operation])
-        return iter((took, failed))
+            took.add_metric([operation], cumulate(durations.counts, FAST_BUCKETS), durations.seconds)
+        yield took
+        failed = [(operation, self._store.failed[operation]) for operation in self._store.took]
+        yield counter_family(f"{prefix}_errors", "Operations of the store that failed.", ["operation"], failed)
 
 
 T = TypeVar("T")
@@ -174,21 +162,17 @@ class Durations:
     They are plain integers that a scrape reads: recording one costs about 0.2 µs.
     """
 
-    __slots__ = ("_counts", "seconds")
+    __slots__ = ("counts", "seconds")
 
     def __init__(self) -> None:
-        self._counts: list[int] = [0] * (len(FAST_BUCKETS) + 1)
+        self.counts: list[int] = [0] * (len(FAST_BUCKETS) + 1)
         self.seconds: float = 0.0
 
     def record(self, seconds: float) -> None:
         """Count one duration."""
         # `bisect_left`: the bounds of Prometheus are inclusive (`le`).
-        self._counts[bisect_left(FAST_BUCKETS, seconds)] += 1
+        self.counts[bisect_left(FAST_BUCKETS, seconds)] += 1
         self.seconds += seconds
-
-    def cumulate(self) -> list[tuple[str, float]]:
-        """Return `(upper bound, durations up to it)` for each bucket, as the exposition format of Prometheus has it."""
-        return list(zip([*map(str, FAST_BUCKETS), "+Inf"], map(float, accumulate(self._counts)), strict=True))
 
 
 class MeasuredStore(DelegatingStore):

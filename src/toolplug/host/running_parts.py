@@ -7,7 +7,6 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 from weakref import WeakValueDictionary
 
@@ -43,9 +42,6 @@ READY_S = 5.0
 
 KIND = "part"
 """The `kind` of the `ref` of a tool that a part lists."""
-MAX_LABELS = 200
-"""Tools of a part with metrics of their own; the others share one label."""
-OTHER = "_other"
 MAX_PLANS = 5_000
 """Tools of all parts whose plans are kept, for callers who are listed the same."""
 
@@ -61,7 +57,6 @@ class PartTools:
         self._parts: dict[str, tuple[HostPart[Any], RunningPart[Any]]] = {}
         self._of: WeakValueDictionary[Principal, LiveCatalog] = WeakValueDictionary()
         self._plans: LeastRecentlyUsed[Hashable, Tool] = LeastRecentlyUsed(MAX_PLANS)
-        self._labels: set[tuple[str, str]] = set()
 
     def list(self, parts: Sequence[tuple[HostPart[Any], RunningPart[Any]]]) -> None:
         """List the tools of these parts, of which most have none, and no others."""
@@ -118,12 +113,8 @@ class PartTools:
         return tool
 
     def _plan(self, part: str, definition: ToolDefinition, owner: CodeOwner | None) -> Plan:
-        name = definition.ref.name
-        if (part, name) not in self._labels and sum(each == part for each, _ in self._labels) >= MAX_LABELS:
-            name = OTHER
-        self._labels.add((part, name))
         accounting = self._services.accounting
-        counters = accounting.counters(f"{KIND}:{part}", name)
+        counters = accounting.capped_counters(f"{KIND}:{part}", definition.ref.name)
         source = PlanSource(partial(self._call, part), SourceSwitch(), counters, accounting.abandoned_limit(KIND, part))
         builder = PlanBuilder(self._services, LimitLevel((KIND, part)), owner=owner)
         return builder.build(definition, source, author_timeout_s=definition.timeout_s)
@@ -272,9 +263,7 @@ class RunningParts:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._asking.aclose()
         await self._close_all()
 

@@ -226,7 +226,7 @@ def _infos(section: _Section, rules: _CallerRules) -> Iterator[dict[str, object]
             continue
         name = section.lead + definition.name
         verdict = rules.verdict(name, tool, section.refusal)
-        policy = next((setting.value for setting in plan.settings if setting.knob == "policy"), DEFAULT_POLICY)
+        policy = next((setting.value for setting in plan.settings if setting.name == "policy"), DEFAULT_POLICY)
         kind, offered = definition.ref.kind, definition.offered
         how = offered.how if offered.of_tool or section.offer is None else section.offer
         yield {

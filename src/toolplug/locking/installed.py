@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,6 +22,7 @@ from toolplug.errors import InvalidDefinition
 from toolplug.locking.files import FilesUnreadable, PackageFiles, hash_folders, hash_installed, read_record
 from toolplug.locking.lock_file import LockedEnvironment, LockedPackage, shorten
 from toolplug.locking.search_path import SearchPath
+from toolplug.providers.entry_points import is_editable
 
 _OF_METADATA = ("METADATA", "entry_points.txt", "top_level.txt")
 _ONE_FILE = (".py", ".pyc", *EXTENSION_SUFFIXES)
@@ -121,7 +121,7 @@ class InstalledPackages:
 
     def _look(self, metadata: _InstalledMetadata) -> PackageNow:
         distribution = metadata.distribution
-        editable = _is_editable(distribution)
+        editable = is_editable(distribution)
         record = None if editable else read_record(distribution)
         if record is None:
             files = self._look_at_folders(metadata)
@@ -207,10 +207,3 @@ def _read_permissions(files: PackageFiles) -> dict[str, Any]:
         return parse_permissions(files.root / path).model_dump(mode="json", exclude_defaults=True)
     except InvalidDefinition as error:
         return {"unreadable": str(error)}
-
-
-def _is_editable(distribution: Distribution) -> bool:
-    try:
-        return json.loads(distribution.read_text("direct_url.json") or "{}")["dir_info"]["editable"] is True
-    except (ValueError, LookupError, TypeError):
-        return False

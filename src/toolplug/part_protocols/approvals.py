@@ -133,7 +133,22 @@ class ClaimAtOnce(Protocol):
 
 
 class HostApprovals(Approval, Protocol):
-    """The approvals of one host."""
+    """The approvals of one host.
+
+    What is written here is how a host answers that can ask nobody: every call that needs an approval is refused.
+    """
+
+    async def claim(
+        self, plan: Plan, call: ToolCall, context: CallContext, why: str | None = None
+    ) -> ApprovalClaim | ToolResult:
+        """Return the right to make an approved call, else a refusal with the way to approve it; `why`: a plugin's."""
+        return denied_result(
+            call, "approval", "a person must approve this call, and this host has no part that asks one"
+        )
+
+    def claim_at_once(self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext) -> ApprovalClaim | None:
+        """Return the right to make a call where nothing is awaited for it, None to `claim` it; `inner` is decoded."""
+        return None
 
     async def decidable(self, ticket_id: str, caller: Principal) -> Ticket | None:
         """Return the ticket of this caller's own waiting call if the person at its client may decide it, else None.
@@ -141,7 +156,7 @@ class HostApprovals(Approval, Protocol):
         That takes a call that came through a client with a person, an MCP client that can be asked or the Responses
         API, and the scope `approvals:write` or a tool whose policy is `{ask: caller}`. Raises `StoreError`.
         """
-        ...
+        return None
 
     async def session_grant(self, ticket_id: str, caller: Principal) -> GrantTerms | None:
         """Return the grant for its session that this caller may make with a ticket; None if there can be none.
@@ -149,19 +164,19 @@ class HostApprovals(Approval, Protocol):
         It is for as long as the file allows, and for every call if it allows that, else for equal calls. Raises
         `StoreError`.
         """
-        ...
+        return None
 
     async def waiting(self, tenant: str) -> list[Ticket]:
         """Return the unexpired tickets of a tenant, decided ones too, the newest last. Raises `StoreError`."""
-        ...
+        return []
 
     async def everywhere(self) -> list[Ticket]:
         """Return the tickets of all tenants as `waiting` does. Raises `StoreError`."""
-        ...
+        return []
 
     async def count_waiting(self) -> int:
         """Return how many tickets of all tenants wait for a decision, up to a maximum. Raises `StoreError`."""
-        ...
+        return 0
 
     async def decide(
         self,
@@ -180,54 +195,11 @@ class HostApprovals(Approval, Protocol):
         reason why the decision counts as that of the caller whatever its credential, and None where the person at the
         caller's client decides (`decidable`).
         """
-        ...
-
-
-class NoApprovals:
-    """The approvals of a host that can ask nobody: every call that needs one is refused."""
-
-    async def claim(self, plan: Plan, call: ToolCall, context: CallContext, why: str | None = None) -> ToolResult:
-        """Refuse the call."""
-        return denied_result(
-            call, "approval", "a person must approve this call, and this host has no part that asks one"
-        )
-
-    def claim_at_once(self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext) -> None:
-        """Return None."""
-
-    async def decidable(self, ticket_id: str, caller: Principal) -> Ticket | None:
-        """Return None."""
-        return None
-
-    async def session_grant(self, ticket_id: str, caller: Principal) -> GrantTerms | None:
-        """Return None."""
-        return None
-
-    async def waiting(self, tenant: str) -> list[Ticket]:
-        """Return no ticket."""
-        return []
-
-    async def everywhere(self) -> list[Ticket]:
-        """Return no ticket."""
-        return []
-
-    async def count_waiting(self) -> int:
-        """Return 0."""
-        return 0
-
-    async def decide(
-        self,
-        ticket_id: str,
-        decision: Decision,
-        by: Principal,
-        *,
-        decided: DecidedBy = "api",
-        request_id: str = "",
-        own: str | None = "",
-        terms: DecisionTerms = NO_TERMS,
-    ) -> Ticket:
-        """Raise `ApiError`."""
         raise ApiError("approval_not_found", "this host has no approvals", "id")
+
+
+class NoApprovals(HostApprovals):
+    """The approvals of a host that can ask nobody."""
 
 
 NO_APPROVALS: HostApprovals = NoApprovals()

@@ -50,71 +50,46 @@ class SessionWithToken(Protocol):
 
 
 class HostSessions(Protocol):
-    """The sessions of one host. `AccessError` has one class for each reason why there is none for a caller."""
+    """The sessions of one host. `AccessError` has one class for each reason why there is none for a caller.
+
+    What is written here is how a host without sessions answers: every code is unknown, and no credential is a token.
+    """
 
     @property
     def token_prefixes(self) -> tuple[str, ...]:
         """What the tokens of applications begin with; no credential of a caller does."""
-        ...
+        return ()
 
     async def create(
         self, principal: Principal, *, plugin_type: str = "", ttl_s: float | None = None, request_id: str = ""
     ) -> SessionWithToken:
         """Create a session of the principal's tenant. Raises `ApiError` and `StoreError`."""
-        ...
-
-    def known_session(self, code: str, tenant: str) -> HostSession:
-        """Return a live session of this tenant that this process has, without I/O. Raises `AccessError`."""
-        ...
-
-    async def find(self, code: str, tenant: str) -> HostSession:
-        """Return a live session of this tenant, from then on known here. Raises `AccessError` and `StoreError`."""
-        ...
-
-    async def bring(self, code: str) -> HostSession:
-        """Return the live session of any tenant. Raises like `find`."""
-        ...
-
-    def code_of_token(self, token: str) -> str | None:
-        """Return the code of the session that a token of an application is for; None for a malformed token."""
-        ...
-
-    async def with_token(self, code: str, token: str) -> HostSession | None:
-        """Return the live session of this code if this is its token, else None. Raises like `find`."""
-        ...
-
-
-class NoSessions:
-    """The sessions of a host without any: every code is unknown, and no credential is a token."""
-
-    token_prefixes: tuple[str, ...] = ()
-
-    async def create(
-        self, principal: Principal, *, plugin_type: str = "", ttl_s: float | None = None, request_id: str = ""
-    ) -> SessionWithToken:
-        """Raise `LookupError`."""
         raise LookupError("this host has no sessions")
 
     def known_session(self, code: str, tenant: str) -> HostSession:
-        """Raise `AccessError`."""
+        """Return a live session of this tenant that this process has, without I/O. Raises `AccessError`."""
         check_code(code)
         raise SessionNotFound(code)
 
     async def find(self, code: str, tenant: str) -> HostSession:
-        """Raise `AccessError`."""
+        """Return a live session of this tenant, from then on known here. Raises `AccessError` and `StoreError`."""
         return self.known_session(code, tenant)
 
     async def bring(self, code: str) -> HostSession:
-        """Raise `AccessError`."""
+        """Return the live session of any tenant. Raises like `find`."""
         return self.known_session(code, "")
 
     def code_of_token(self, token: str) -> str | None:
-        """Return None."""
+        """Return the code of the session that a token of an application is for; None for a malformed token."""
         return None
 
     async def with_token(self, code: str, token: str) -> HostSession | None:
-        """Raise `AccessError`."""
+        """Return the live session of this code if this is its token, else None. Raises like `find`."""
         return self.known_session(code, "")
+
+
+class NoSessions(HostSessions):
+    """The sessions of a host without any."""
 
 
 NO_SESSIONS: HostSessions = NoSessions()

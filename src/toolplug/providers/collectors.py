@@ -9,11 +9,11 @@ from concurrent.futures import Future
 from types import MappingProxyType
 from typing import NamedTuple
 
-from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from toolplug.crashes import CodeOwner, log_crash
+from toolplug.execution.accounting import UncheckedCollector, counter_family
 from toolplug.runtime.threads import begun_in_own_thread
 
 _LOG = logging.getLogger("toolplug.providers")
@@ -44,7 +44,7 @@ class LeftOut(NamedTuple):
     prefix: str
 
 
-class ProviderCollectors(Collector):
+class ProviderCollectors(UncheckedCollector):
     """A collector for the collectors of all active providers, which are read at each scrape.
 
     Families of one name are merged; with `labelled`, or if two providers have one name, their samples get the label
@@ -61,10 +61,6 @@ class ProviderCollectors(Collector):
         self.left_out: dict[LeftOut, None] = {}
         self._asked: dict[int, Future[list[Metric]]] = {}  # by the collector's id; its thread keeps it alive
 
-    def describe(self) -> Iterator[Metric]:
-        """Return nothing: the names of a provider's metrics are not known before it is active."""
-        return iter(())
-
     def collect(self) -> Iterator[Metric]:
         """Yield each family once, then the number of errors."""
         families: dict[str, Metric] = {}
@@ -77,14 +73,8 @@ class ProviderCollectors(Collector):
                     shared = givers.setdefault(family.name, active.owner.key) != active.owner.key
                     _merge(families, family, {"provider": active.owner.key} if active.labelled or shared else {})
         yield from families.values()
-        errors = CounterMetricFamily(
-            f"{self._namespace}_builtin_collector_errors",
-            "Scrapes that a provider's collector failed.",
-            labels=["provider"],
-        )
-        for key, count in self._errors.items():
-            errors.add_metric([key], count)
-        yield errors
+        name, text = f"{self._namespace}_builtin_collector_errors", "Scrapes that a provider's collector failed."
+        yield counter_family(name, text, ["provider"], self._errors.items())
 
     def _families(self, active: Collected, collector: Collector) -> list[Metric]:
         try:

@@ -14,14 +14,14 @@ from functools import partial
 from importlib.metadata import Distribution, EntryPoint, PackageMetadata, distributions, version
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from toolplug.catalog.definition import ToolDefinition
+from toolplug import library_types
 from toolplug.errors import ConfigError, Problem
-from toolplug.providers.entry import DesiredProvider, ProviderEntry
+from toolplug.providers.entry import DesiredProvider
 
 GROUP = "toolplug.providers"
 APART = "toolplug.apart"
@@ -64,26 +64,6 @@ class InstalledProvider:
         return f"{self.distribution} {self.version}".rstrip()
 
 
-class PackageCheck(Protocol):
-    """Refuses packages before they are imported, and tools before they are offered."""
-
-    def check_package(self, entry: ProviderEntry, found: InstalledProvider) -> None:
-        """Raise `ConfigError` for a package that the entry must not import."""
-        ...
-
-    def check_data(self, entry: ProviderEntry, list_data: Callable[[], Mapping[str, str]]) -> None:
-        """Raise `ConfigError` for data files, texts by their paths, with which the entry must not be started."""
-        ...
-
-    def check_tools(self, entry: ProviderEntry, tools: Iterable[ToolDefinition]) -> None:
-        """Raise `ProviderError` for tools that a provider must not offer."""
-        ...
-
-    def server_tools(self, server: str) -> Mapping[str, str]:
-        """Return the digests of the tools of a server that may be called, by their names there."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
     """The installed providers by type, in order; a type with two packages is ambiguous.
@@ -94,11 +74,11 @@ class Installed:
 
     types: Mapping[str, tuple[InstalledProvider, ...]]
     problems: tuple[Problem, ...] = ()
-    check: PackageCheck | None = None
+    check: library_types.LockCheck | None = None
 
 
 def check_wanted(
-    check: PackageCheck | None, wanted: DesiredProvider, list_data: Callable[[], Mapping[str, str]]
+    check: library_types.LockCheck | None, wanted: DesiredProvider, list_data: Callable[[], Mapping[str, str]]
 ) -> DesiredProvider:
     """Return an entry whose data files are as they must be, and whose tools are looked at as it starts.
 
@@ -180,7 +160,7 @@ def _outcome(
             distribution=name,
             version=release,
             excluded_by=_excluding(metadata.get_all("Requires-Dist") or distribution.requires or (), ours),
-            editable=_is_editable(distribution),
+            editable=is_editable(distribution),
             apart=apart,
         )
     return Problem(
@@ -190,7 +170,7 @@ def _outcome(
     )
 
 
-def _is_editable(distribution: Distribution) -> bool:
+def is_editable(distribution: Distribution) -> bool:
     """Return whether it is an editable install (PEP 610)."""
     try:
         return json.loads(distribution.read_text("direct_url.json") or "{}")["dir_info"]["editable"] is True

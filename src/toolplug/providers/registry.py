@@ -11,7 +11,6 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from prometheus_client import CollectorRegistry
@@ -182,9 +181,7 @@ class FunctionRegistry(LiveCatalog):
                 self._metrics.register(collector)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._metrics is not None:
             for collector in self._collectors:
                 self._metrics.unregister(collector)

@@ -12,7 +12,6 @@ from contextlib import AsyncExitStack, ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
-from types import TracebackType
 from typing import Self
 
 from toolplug.errors import StoreUnavailable
@@ -235,9 +234,7 @@ class SqliteStore(Store):
             undo.pop_all()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     def _now_open(self) -> _Opened:

@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from secrets import token_hex
-from types import TracebackType
 from typing import Self
 
 from toolplug.errors import StoreConflict, StoreUnavailable
@@ -133,9 +132,7 @@ class MemoryStore(Store):
         self._open = True
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     def _check_open(self) -> None:

@@ -11,8 +11,9 @@ from tests.virtual_time import VIRTUAL
 
 from toolplug import ToolResult
 from toolplug.catalog.call import Report
+from toolplug.execution.accounting import MAX_LABELS, OTHER
 from toolplug.parts.mcp.client.connection import BadAnswer, ConnectionFailed, McpAnswer, ServerRefused
-from toolplug.parts.mcp.client.plans import MAX_LABELS, MAX_META, OTHER, UNFIT
+from toolplug.parts.mcp.client.plans import MAX_META, UNFIT
 from toolplug.parts.mcp.content import content_of
 from toolplug.testing.executor_laws import check_executor
 

@@ -106,7 +106,7 @@ async def test_limits_of_the_host_the_server_and_the_tool_must_all_admit(harness
     tools = await harness.tools(server, tool("now"), tool("then"))
     plans = [tools.live.catalog[name].plan for name in ("now", "then")]
     assert [plan.timeout_s for plan in plans] == [5, 7]
-    assert [[limiter.knob for limiter in plan.limiters] for plan in plans] == [["rate", "max_concurrency"]] * 2
+    assert [[limiter.setting for limiter in plan.limiters] for plan in plans] == [["rate", "max_concurrency"]] * 2
     assert plans[0].settings[0] == ("policy", "allow", "policy")
     harness.script.answering = asyncio.Event()
     call = asyncio.create_task(run(tools.live))
@@ -118,7 +118,7 @@ async def test_limits_of_the_host_the_server_and_the_tool_must_all_admit(harness
 
 async def test_the_limits_of_a_toolset_come_between_those_of_server_and_tool(harness: Harness) -> None:
     tools = await harness.tools(ruled(now={"limits": {"timeout": "5s"}}), tool("now"), tool("then"))
-    level = LimitLevel(("toolset", "clock"), Limits.model_validate({"timeout": "6s"}), lambda knob: "here")
+    level = LimitLevel(("toolset", "clock"), Limits.model_validate({"timeout": "6s"}), lambda name: "here")
     catalog = add_limits(tools.live.catalog, level, harness.services)
     assert [tool.plan.timeout_s for tool in catalog.values()] == [5, 6]
 

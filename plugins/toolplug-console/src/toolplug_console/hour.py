@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from typing import NamedTuple, TypedDict
 
 TICK_S = 5
@@ -25,6 +26,8 @@ MAX_COUNTS = 1_000
 BOUNDS_S = tuple(0.001 * 1.25**n for n in range(58))
 """Where one bucket of durations ends and the next begins, 1 ms to 334 s; the last has no end. Each is a quarter wider
 than the one before: a percentile is at most 12 % off, so that people find the call that it comes from."""
+_BOUNDS_FROM_0_S = (0.0, *BOUNDS_S)
+"""So that one search, without a function around it, also finds the calls that took no time."""
 
 _EVERYBODY = None
 """The tenant of the numbers that operators see: all of them."""
@@ -143,16 +146,18 @@ class Hour:
         self._minutes: deque[Tick] = deque(maxlen=TICKS // MINUTE)
         self._answers: dict[str | None, tuple[int, Numbers]] = {}
 
-    def count(self, tool: tuple[str, str, str, str], duration_s: float, *, failed: bool, at: float) -> None:
-        """Count one call that ended at this second; `tool` has the fields of a `CalledTool`."""
-        number = int(at) // TICK_S
+    def count(self, tool: tuple[str, str, str, str], durations_s: Iterable[float], *, failed: bool, at: float) -> None:
+        """Count calls that ended in the tick of this second; `tool` has the fields of a `CalledTool`."""
+        number = tick_of(at)
         tick = self._open
         if tick is None or tick.number < number:
             self._end_tick(number)
             self._open = Tick(number)
-        # Each call does this much, and the tick is made of it later: calls of one tool are much alike.
-        counts, key = self._counts, (tool, failed, bucket_of(duration_s))
-        counts[key] = counts.get(key, 0) + 1
+        # The tick is made of these later: calls of one tool are much alike.
+        counts = self._counts
+        for place, calls in Counter(map(bisect_left, repeat(_BOUNDS_FROM_0_S), durations_s)).items():
+            key = (tool, failed, place - 1 if place else None)
+            counts[key] = counts.get(key, 0) + calls
         if len(counts) >= MAX_COUNTS:
             self._add_counts()
 
@@ -233,6 +238,11 @@ class Hour:
             "p95": high,
             "tools": _by_tool(self._minutes, tenant, last // MINUTE),
         }
+
+
+def tick_of(at: float) -> int:
+    """Return the number of the tick of a second."""
+    return int(at) // TICK_S
 
 
 def bucket_of(duration_s: float) -> int | None:

@@ -51,13 +51,13 @@ def _journal(
         Action, typer.Argument(help="list the calls, export the chain of all calls, or verify it.", show_default=False)
     ] = Action.LIST,
     tool: Annotated[str | None, typer.Option("--tool", metavar="TOOL", help="Only calls of this tool.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many calls at most.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=10_000, help="How many calls at most.")] = 20,
     tenant: TenantOption = "default",
     key: Annotated[str, typer.Option("--key", metavar="KEY", help="The journal's key in the file.")] = "journal",
     config: Annotated[Path | None, typer.Option("--config", "-c", metavar="FILE", help="The configuration.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, problems included.")] = False,
     form: Annotated[Form, typer.Option("--format", help="Of an export: JSON lines, or OTLP logs.")] = Form.JSONL,
-    after: Annotated[int, typer.Option("--after", min=0, help="Export the lines after this number.")] = 0,
+    after: Annotated[int, typer.Option("--after", metavar="N", min=0, help="Export the lines after this number.")] = 0,
     source: Annotated[
         Path | None, typer.Option("--file", metavar="FILE", help="Verify an export in JSON lines.", exists=True)
     ] = None,

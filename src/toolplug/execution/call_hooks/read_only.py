@@ -47,12 +47,12 @@ for _kind, _names in _CHANGES.items():
 
 def read_only_call(call: ToolCall, *, nested: bool) -> ToolCall:
     """Return the call with read-only arguments: `nested` ones too, where the tool could see a change of those."""
-    call_id, name, arguments = call
+    call_id, name, given = call
     # The check of an abstract class costs as much as the copy, and nearly all arguments are a dict.
-    if type(arguments) is not dict and not isinstance(arguments, Mapping):
+    if type(given) is not dict and not isinstance(given, Mapping):
         return call
-    given = cast("Mapping[str, object]", arguments)
-    return quick_call(ToolCall, (call_id, name, _read_only(dict(given)) if nested else ReadOnlyDict(given)))
+    arguments = _read_only(dict(given)) if nested else ReadOnlyDict(given)  # pyright: ignore[reportUnknownArgumentType]
+    return quick_call(ToolCall, (call_id, name, arguments))
 
 
 def _read_only(value: object) -> object:

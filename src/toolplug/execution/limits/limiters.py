@@ -99,7 +99,7 @@ class ConcurrencyLimit(_Limiter):
 
     __slots__ = ("_taken", "_waiting", "queue", "size", "what")
 
-    knob = "max_concurrency"
+    setting = "max_concurrency"
 
     def __init__(self, size: int, queue: int, what: str) -> None:
         self.size: int = size
@@ -183,7 +183,7 @@ class RateLimit(_Limiter):
 
     __slots__ = ("_began", "_clock", "count", "per_s", "what")
 
-    knob = "rate"
+    setting = "rate"
 
     def __init__(self, count: int, per_s: int, what: str, *, clock: Callable[[], float] = monotonic) -> None:
         self.count: int = count
@@ -238,7 +238,7 @@ class Breaker(_Limiter):
 
     __slots__ = ("_clock", "_failed", "_unanswered", "_until", "failures", "open", "open_for_s", "what")
 
-    knob = "breaker"
+    setting = "breaker"
 
     def __init__(self, failures: int, open_for_s: float, what: str, *, clock: Callable[[], float] = monotonic) -> None:
         self.failures: int = failures
@@ -296,7 +296,7 @@ class Uncounted(_Limiter):
 
     __slots__ = ("_breaker",)
 
-    knob = "breaker"
+    setting = "breaker"
 
     def __init__(self, breaker: Limiter) -> None:
         self._breaker = breaker

@@ -14,7 +14,8 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, TypedDict, TypeVar
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from toolplug.catalog.plan import ArtifactKeeper, Limiter, Plan, Retry, Setting
+from toolplug import library_types
+from toolplug.catalog.plan import Limiter, Plan, Retry, Setting
 from toolplug.catalog.text import pluralize
 from toolplug.config.units import (
     DEFAULT_ORIGIN,
@@ -171,7 +172,7 @@ NO_LIMITS = Limits()
 
 def _fields(kind: type[T]) -> list[tuple[str, T]]:
     fields = Limits.model_fields.items()
-    return [(knob, item) for knob, field in fields for item in field.metadata if isinstance(item, kind)]
+    return [(name, item) for name, field in fields for item in field.metadata if isinstance(item, kind)]
 
 
 _MOST_SPECIFIC = sorted(_fields(MostSpecific), key=lambda item: item[1].repeatable)
@@ -189,14 +190,14 @@ class LimitLevel(NamedTuple):
 
     def counter_settings(self) -> Iterator[Setting]:
         """Yield the settings of the counters of this level, as `explain` shows them."""
-        for knob, rule in _EVERY_LEVEL:
-            value = getattr(self.limits, knob)
+        for name, rule in _EVERY_LEVEL:
+            value = getattr(self.limits, name)
             if value is None:
                 continue
-            yield Setting(knob, rule.text(value), self.origin(knob))
+            yield Setting(name, rule.text(value), self.origin(name))
             for part, of in _PARTS:
                 number = getattr(self.limits, part)
-                if knob not in of.fields:
+                if name not in of.fields:
                     continue
                 if number is not None:
                     yield Setting(part, str(number), self.origin(part))
@@ -239,10 +240,10 @@ class LimitSources(NamedTuple):
         """Return the limits that apply to the tool; the counters are those of `accounting` for each level."""
         values: dict[str, Any] = {}
         settings: list[Setting] = []
-        for knob, rule in _MOST_SPECIFIC:
-            value, origin = self._value(knob, rule)
-            values[knob] = value
-            settings.append(Setting(knob, rule.text(value), origin))
+        for name, rule in _MOST_SPECIFIC:
+            value, origin = self._value(name, rule)
+            values[name] = value
+            settings.append(Setting(name, rule.text(value), origin))
         settings += [setting for level in reversed(self.levels) for setting in level.counter_settings()]
         limiters = list(self._limiters(accounting))
         # Level 1 is the provider, whose synchronous tools share this counter.
@@ -252,21 +253,21 @@ class LimitSources(NamedTuple):
             settings.append(Setting("max_concurrency", str(DEFAULT_BLOCKING), "default for synchronous tools"))
         return ResolvedLimits(Limits.model_construct(**values), tuple(limiters), tuple(settings), self)
 
-    def _value(self, knob: str, rule: MostSpecific) -> tuple[object, str]:
+    def _value(self, name: str, rule: MostSpecific) -> tuple[object, str]:
         """Return the value of a limit and the origin of its setting."""
         for index in reversed(range(len(self.levels))):
             # Index 0 is the level of every tool, which ranks below the timeout of the author.
-            if index == 0 and knob == "timeout" and self.author_timeout_s is not None:
+            if index == 0 and name == "timeout" and self.author_timeout_s is not None:
                 break
             level = self.levels[index]
-            value = getattr(level.limits, knob)
+            value = getattr(level.limits, name)
             if value is not None:
                 if value and rule.repeatable and not self.repeatable:
                     return rule.default, "the tool is neither read-only nor idempotent"
-                return value, level.origin(knob)
-        if knob == "timeout" and self.author_timeout_s is not None:
+                return value, level.origin(name)
+        if name == "timeout" and self.author_timeout_s is not None:
             return self.author_timeout_s, "the tool's own timeout="
-        if knob == "timeout" and self.default_timeout is not None:
+        if name == "timeout" and self.default_timeout is not None:
             return self.default_timeout.seconds, self.default_timeout.origin
         return rule.default, DEFAULT_ORIGIN
 
@@ -275,9 +276,9 @@ class LimitSources(NamedTuple):
 
         A call that the tool's own limit refuses therefore takes nothing from the wider limits.
         """
-        for knob, rule in _EVERY_LEVEL:
+        for name, rule in _EVERY_LEVEL:
             for level in reversed(self.levels):
-                if getattr(level.limits, knob) is not None:
+                if getattr(level.limits, name) is not None:
                     limiter = rule.limiter(accounting, level.key, level.limits)
                     yield Uncounted(limiter) if rule.of_failures and self._shares(level) else limiter
 
@@ -304,7 +305,7 @@ class ResolvedLimits(NamedTuple):
         """Seconds for which running calls may go on when their source is switched off."""
         return cast("float", self.values.drain)
 
-    def in_plan(self, artifacts: ArtifactKeeper | None) -> PlanLimits:
+    def in_plan(self, artifacts: library_types.Artifacts | None) -> PlanLimits:
         """Return the fields of a plan under these limits; with the limit `artifacts` it stores large results there."""
         values, default = self.values, self.sources.default_timeout
         unset = default is not None and Setting("timeout", format_duration(default.seconds), default.origin)
@@ -327,7 +328,7 @@ class PlanLimits(TypedDict):
     max_result_bytes: int
     limiters: tuple[Limiter, ...]
     retry: Retry | None
-    artifacts: ArtifactKeeper | None
+    artifacts: library_types.Artifacts | None
     limits: ResolvedLimits
 
 

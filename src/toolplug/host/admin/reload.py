@@ -100,7 +100,7 @@ def _catalogs(providers: Mapping[str, DesiredProvider], unknown: dict[str, None]
 def _rules(tool: Tool) -> list[object]:
     """Return the rules of the call without their origins."""
     tenants = [gate.tenants for gate in tool.plan.gates if isinstance(gate, TenantsGate)]
-    return [*tenants, *((item.knob, item.value) for item in tool.plan.settings)]
+    return [*tenants, *((item.name, item.value) for item in tool.plan.settings)]
 
 
 class Reloaded(NamedTuple):

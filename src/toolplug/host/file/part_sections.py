@@ -21,7 +21,7 @@ from toolplug.host.file.provider_entries import SECTION, ProviderEntries
 from toolplug.host.file.settings import HostSettings
 from toolplug.host.file.tool_servers import SECTION as SERVERS
 from toolplug.part_protocols.host_part import HostPart
-from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderState, failed_record
+from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderState
 from toolplug.providers.loading import ProviderType
 from toolplug.providers.routes import DeclaredRoutes, is_reserved, route_problems
 
@@ -122,7 +122,7 @@ def parts_of_plugins(
     taken = TakenByParts(built_in())
     asked: set[int] = set()  # two entries of one class have one part
     parts: list[HostPart[Any]] = []
-    failed: dict[str, DesiredProvider] = {}
+    failed: dict[str, ProviderError] = {}
     for key, loaded in entries.loaded.items():
         entry, kind = loaded
         if HOOK not in kind.hooks.names or id(kind.plugin) in asked:
@@ -131,15 +131,12 @@ def parts_of_plugins(
         try:
             own = plugin_parts(kind, taken)
         except ProviderError as error:
-            if entry.required:
-                problems.append(entry.failure(error))
-            else:
-                failed[key] = DesiredProvider(entry, None, failed_record(entry, error))
+            failed[key] = error
             continue
         for part in own:
             taken.add(part, f"the part of provider {key!r}")
             parts.append(replace(part, entry=entry))
-    return tuple(parts), replace(entries, wanted={**entries.wanted, **failed}) if failed else entries
+    return tuple(parts), entries.without(failed, problems)
 
 
 def part_problems(document: Document, settings: HostSettings, parts: Iterable[HostPart[Any]]) -> Iterator[Problem]:

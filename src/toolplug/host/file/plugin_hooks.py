@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
-from toolplug.errors import Problem
+from toolplug.errors import Problem, ProviderError
 from toolplug.host.file.provider_entries import ProviderEntries
-from toolplug.providers.entry import DesiredProvider, failed_record
 from toolplug.providers.loading import wrong_hooks
 from toolplug.providers.plugins.implementations import specified_hooks, taken_arguments
 
@@ -29,13 +27,9 @@ def check_plugin_hooks(
     added to `problems`.
     """
     specified = {name: taken_arguments(function) for name, function in hooks_of_plugins(entries).items()}
-    failed: dict[str, DesiredProvider] = {}
-    for key, (entry, kind) in entries.loaded.items():
+    failed: dict[str, ProviderError] = {}
+    for key, (_, kind) in entries.loaded.items():
         wrong = kind.hooks.problems_with({**specified, **known}) if kind.hooks.foreign else ()
         if wrong:
-            error = wrong_hooks(kind.installed, wrong)
-            if entry.required:
-                problems.append(entry.failure(error))
-            else:
-                failed[key] = DesiredProvider(entry, None, failed_record(entry, error))
-    return replace(entries, wanted={**entries.wanted, **failed}) if failed else entries
+            failed[key] = wrong_hooks(kind.installed, wrong)
+    return entries.without(failed, problems)

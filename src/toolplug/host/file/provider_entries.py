@@ -95,6 +95,17 @@ class ProviderEntries:
     wanted: Mapping[str, DesiredProvider]
     coded: Mapping[str, DesiredProvider]
 
+    def without(self, failed: Mapping[str, ProviderError], problems: list[Problem]) -> ProviderEntries:
+        """Return the entries, in which these have failed; the failure of a required one is added to `problems`."""
+        wanted = dict(self.wanted)
+        for key, error in failed.items():
+            entry = self.loaded[key].entry
+            if entry.required:
+                problems.append(entry.failure(error))
+            else:
+                wanted[key] = DesiredProvider(entry, None, failed_record(entry, error))
+        return replace(self, wanted=wanted)
+
     @classmethod
     def read(
         cls,

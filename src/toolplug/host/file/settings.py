@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from hashlib import sha256
 from importlib.util import find_spec
 from ipaddress import ip_network
-from typing import Annotated, Literal, Self, cast
+from types import MappingProxyType
+from typing import Annotated, ClassVar, Literal, Self, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
@@ -186,8 +187,24 @@ def _proxy(text: str) -> str:
     return text
 
 
+_PROCESS: Mapping[str, str] = MappingProxyType(
+    {
+        "host": "toolplug serve --host ADDRESS sets it",
+        "port": "toolplug serve --port PORT sets it",
+        "workers": "toolplug serve --workers N sets it",
+        "reload": "toolplug serve --reload does it",
+        "debug": "toolplug serve --debug does it",
+        "log_level": "toolplug serve --log-level LEVEL sets it",
+        "log_format": "toolplug serve --log-format FORMAT sets it",
+    }
+)
+"""The file is one for all processes that serve it; these are of each process, so they are options of the command."""
+
+
 class Http(FileMapping):
     """The HTTP server: the hosts and origins that it admits, and its limits."""
+
+    elsewhere: ClassVar[Mapping[str, str]] = _PROCESS
 
     allowed_hosts: Annotated[
         tuple[Annotated[str, AfterValidator(_host_name)], ...],
@@ -396,6 +413,10 @@ class Metrics(FileMapping):
 
 class HostSettings(FileMapping):
     """Every section but `providers`, `mcp_servers` and those of parts, which `settings_model` adds."""
+
+    elsewhere: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {**_PROCESS, "server": "toolplug serve --host and --port set the address; the rest is under 'http'"}
+    )
 
     auth: Annotated[Auth | None, BeforeValidator(_given_auth, json_schema_input_type=Auth)] = None
     http: Http = Http()

@@ -64,45 +64,41 @@ class ConfiguredServer(Protocol):
 class ServerEntries(Protocol):
     """The entries of the file by id, with the ids and the `problems` of invalid ones, which the host runs without.
 
-    `documents` has the file of each entry, and `model` describes one.
+    `documents` has the file of each entry, and `model` describes one. What is written here is how a file without the
+    section reads.
     """
 
     @property
-    def servers(self) -> Mapping[str, ConfiguredServer]: ...
+    def servers(self) -> Mapping[str, ConfiguredServer]:
+        return {}
+
     @property
-    def ids(self) -> tuple[str, ...]: ...
+    def ids(self) -> tuple[str, ...]:
+        return ()
+
     @property
-    def problems(self) -> tuple[Problem, ...]: ...
+    def problems(self) -> tuple[Problem, ...]:
+        return ()
+
     @property
-    def documents(self) -> Mapping[str, Document]: ...
+    def documents(self) -> Mapping[str, Document]:
+        return {}
+
     @property
-    def model(self) -> type[BaseModel]: ...
+    def model(self) -> type[BaseModel]:
+        return BaseModel
 
     def warnings(self, document: Document) -> Iterator[Problem]:
         """Yield what `toolplug doctor` warns of; `document` is the host's own file."""
-        ...
+        return iter(())
 
     def lock(self, tools: Callable[[str], Mapping[str, str]]) -> ServerEntries:
         """Return the entries, of whose tools those alone may be called whose digests are given for the server."""
-        ...
-
-
-class NoEntries(NamedTuple):
-    """No entries: the file has no such section."""
-
-    servers: Mapping[str, ConfiguredServer] = {}
-    ids: tuple[str, ...] = ()
-    problems: tuple[Problem, ...] = ()
-    documents: Mapping[str, Document] = {}
-    model: type[BaseModel] = BaseModel
-
-    def warnings(self, document: Document) -> Iterator[Problem]:
-        """Yield nothing."""
-        return iter(())
-
-    def lock(self, tools: Callable[[str], Mapping[str, str]]) -> NoEntries:
-        """Return no entries."""
         return self
+
+
+class NoEntries(ServerEntries):
+    """No entries: the file has no such section."""
 
 
 NO_ENTRIES = NoEntries()
@@ -165,35 +161,36 @@ class HostServer(Protocol):
 
 
 class ToolServers(Protocol):
-    """The servers of an entered host. Each tenant has those of the file and of the host's code, and its own."""
+    """The servers of an entered host. Each tenant has those of the file and of the host's code, and its own.
+
+    What is written here is how a host without a part that runs servers answers.
+    """
 
     async def configure(self, entries: ServerEntries) -> None:
         """Replace the servers of the file. Raises `StoreError`."""
-        ...
 
     def register(self, server: ConfiguredServer) -> None:
         """Register a server of the host's code, in place of any other of its id."""
-        ...
 
     def servers(self, tenant: str) -> Sequence[HostServer]:
         """Return the servers of a tenant."""
-        ...
+        return ()
 
     def ids(self, tenant: str | None) -> Collection[str]:
         """Return the ids that toolsets may name: of a tenant, or None for those of the file and of the host's code."""
-        ...
+        return ()
 
     def record(self, tenant: str, server: str) -> Discovered | None:
         """Return the result of the last listing of a tenant's server."""
-        ...
+        return None
 
     async def discover(self, by: Principal, server: str) -> Discovered:
         """List the tools of a caller's server now, and wait for it. Raises `ApiError` and `StoreError`."""
-        ...
+        raise ApiError("server_not_found", "no such MCP server", param="id")
 
     def catalogs_of(self, tenant: str) -> Mapping[str, Catalog]:
         """Return the tools of each server of a tenant, under the server's own names."""
-        ...
+        return {}
 
     def source(self, tenant: str | None, server: str, scope: Scope) -> Source:
         """Return the source of a toolset of this server, the same object each time; empty while there is no server."""
@@ -201,54 +198,21 @@ class ToolServers(Protocol):
 
     def refresh_server(self, tenant: str | None, server: str) -> None:
         """Take note that a session begins to use the server's tools."""
-        ...
 
     def collectors(self, namespace: str) -> Iterable[Collector]:
         """Return the collectors of their metrics."""
-        ...
+        return ()
 
 
-class NoServers:
+class NoServers(ToolServers):
     """The servers of a host without a part that runs any."""
 
     def __init__(self, services: CallServices) -> None:
         self._empty = SharedSource(executor=LiveCatalog(services.unknown))
 
-    async def configure(self, entries: ServerEntries) -> None:
-        """Do nothing: there are no entries."""
-
-    def register(self, server: ConfiguredServer) -> None:
-        """Do nothing: nothing can describe a server."""
-
-    def servers(self, tenant: str) -> Sequence[HostServer]:
-        """Return no servers."""
-        return ()
-
-    def ids(self, tenant: str | None) -> Collection[str]:
-        """Return no ids."""
-        return ()
-
-    def record(self, tenant: str, server: str) -> None:
-        """Return nothing: no server was ever listed."""
-
-    async def discover(self, by: Principal, server: str) -> Discovered:
-        """Raise `ApiError`: there is no server."""
-        raise ApiError("server_not_found", "no such MCP server", param="id")
-
-    def catalogs_of(self, tenant: str) -> Mapping[str, Catalog]:
-        """Return no tools."""
-        return {}
-
     def source(self, tenant: str | None, server: str, scope: Scope) -> Source:
         """Return the empty source, of a stored toolset whose server cannot be used."""
         return self._empty
-
-    def refresh_server(self, tenant: str | None, server: str) -> None:
-        """Do nothing."""
-
-    def collectors(self, namespace: str) -> Iterable[Collector]:
-        """Return no metrics."""
-        return ()
 
 
 class ServerServices(NamedTuple):

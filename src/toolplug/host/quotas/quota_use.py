@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from hashlib import blake2b
 from time import monotonic
-from types import TracebackType
 from typing import Self
 
 from toolplug.catalog.call import Principal
@@ -150,9 +149,7 @@ class QuotaPeers:
             self._tasks.start(self._share_usage(), "toolplug-quotas")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._tasks.cancel()
 
     async def _share_usage(self) -> None:

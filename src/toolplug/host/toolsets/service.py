@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from types import TracebackType
 from typing import Self, cast
 
 from toolplug.catalog.call import Principal
@@ -176,9 +175,7 @@ class ToolsetService:
         await self.sources.wait_until_listed()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._stored_lists.aclose()
         await self._stored_bindings.aclose()
         await self._tools.aclose()
@@ -396,7 +393,7 @@ def _as_before(old: Toolset | None, new: Toolset) -> Toolset:
 def _comparison_key(toolset: Toolset) -> tuple[object, ...]:
     held = toolset.limits
     # The origins too: a reload after lines were inserted must show the new ones.
-    limits = held and (held.limits, [held.origin(knob) for knob in sorted(held.limits.model_fields_set)])
+    limits = held and (held.limits, [held.origin(name) for name in sorted(held.limits.model_fields_set)])
     return (toolset.id, toolset.prefix, toolset.source, toolset.shown, toolset.origin, limits, toolset.offered)
 
 

@@ -32,9 +32,6 @@ _LOG = logging.getLogger("toolplug.host")
 
 KIND = "remote"
 """The `kind` of the `ref` of a tool whose source is a plugin's."""
-MAX_LABELS = 200
-"""Tools of a source with metrics of their own; the others share one label."""
-OTHER = "_other"
 FIRST_LISTING_S = 3.0
 """How long the start of a host waits for sources that have not opened yet."""
 _FIRST_PAUSE_S = 1.0
@@ -56,7 +53,6 @@ class _Linked:
         self.source: ToolsetSource | None = None
         self.ready: asyncio.Event = asyncio.Event()
         self._services = services
-        self._labels: set[str] = set()
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
 
@@ -122,12 +118,8 @@ class _Linked:
         self.live.publish(Catalog(tools.values()))
 
     def _tool(self, definition: ToolDefinition, builder: PlanBuilder) -> Tool:
-        toolset, name = self.wanted.link.toolset, definition.ref.name
-        if name not in self._labels and len(self._labels) >= MAX_LABELS:
-            name = OTHER
-        self._labels.add(name)
-        accounting = self._services.accounting
-        counters = accounting.counters(f"{KIND}:{toolset}", name)
+        toolset, accounting = self.wanted.link.toolset, self._services.accounting
+        counters = accounting.capped_counters(f"{KIND}:{toolset}", definition.ref.name)
         source = PlanSource(self._call, SourceSwitch(), counters, accounting.abandoned_limit(KIND, toolset))
         return Tool(definition, builder.build(definition, source))
 

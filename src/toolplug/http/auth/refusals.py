@@ -100,9 +100,9 @@ class Refusals:
     ) -> None:
         """Audit and count the problem if it is a refusal; `target` is a route as declared, never the path as sent."""
         if problem.status in _REFUSED or problem.code in _REFUSED_CODES:
-            accounting.count_refusal(problem.code)
+            accounting.refusals[problem.code] += 1
             if problem.code == "quota_exceeded" and problem.param is not None:
-                accounting.quota_exceeded(problem.param)
+                accounting.quotas[problem.param] += 1
             audit(
                 "http.request",
                 problem.code,

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from errno import ENOSPC
 from time import monotonic
-from types import TracebackType
 from typing import IO, Self, TypeVar, cast
 
 from toolplug.host.file.settings import EdgeSettings
@@ -95,9 +94,7 @@ class UnfinishedBody:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
         if self._work is not None:
             self._work.add_done_callback(self._close)  # a cancelled request leaves a thread that still writes

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from asyncio import sleep
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import TracebackType
 from typing import Any, ClassVar, Generic, NamedTuple, Self, cast
 
 from annotated_types import MaxLen
@@ -166,9 +165,7 @@ class BoundedChannel:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._held is not None:
             self._held.release()
 

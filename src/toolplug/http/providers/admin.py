@@ -93,9 +93,9 @@ class GateAnswer(TypedDict):
 
 
 class SettingAnswer(TypedDict):
-    """The effective value of one knob, and the line or default that it came from."""
+    """The effective value of one setting, and the line or default that it came from."""
 
-    knob: str
+    name: str
     value: str
     origin: str
 
@@ -341,7 +341,7 @@ async def explain(request: HostRequest) -> OrjsonResponse[ExplainAnswer]:
             for gate in found.gates
         ],
         "settings": [
-            {"knob": setting.knob, "value": setting.value, "origin": setting.origin} for setting in found.settings
+            {"name": setting.name, "value": setting.value, "origin": setting.origin} for setting in found.settings
         ],
         "nearest": [item.name for item in found.nearest],
         "homes": {item.name: item.home for item in found.nearest},

@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Any, Protocol, Self, get_args
 from weakref import WeakValueDictionary
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -22,6 +21,7 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering
 from toolplug.cluster.followed import PAUSE_S
 from toolplug.errors import StoreError
+from toolplug.execution.accounting import UncheckedCollector, counter_family, gauge_family
 from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.run import UnknownCalls
 from toolplug.host.file.settings import Scope
@@ -354,7 +354,7 @@ class HostServers:
         return {} if self._loaded is None else self._loaded.discoveries
 
 
-class ServerMetrics(Collector):
+class ServerMetrics(UncheckedCollector):
     """Metrics of discovery: servers by state, stale ones, quarantined tools, and discoveries by server and outcome.
 
     `records` returns the record of every server; `discoveries` those that ended, by server and outcome. Servers that
@@ -373,27 +373,19 @@ class ServerMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metric families."""
-        records = tuple(self._records())
-        servers = GaugeMetricFamily(
-            f"{self._prefix}_servers", "MCP servers by the state of discovery.", labels=["status"]
-        )
+        records, prefix = tuple(self._records()), self._prefix
         states = Counter(record.status for record in records)
-        for status in get_args(Status):
-            servers.add_metric([status], states[status])
-        yield servers
-        stale = GaugeMetricFamily(f"{self._prefix}_servers_stale", "MCP servers whose tools are the last good ones.")
-        stale.add_metric([], sum(record.stale for record in records))
-        yield stale
-        quarantined = GaugeMetricFamily(f"{self._prefix}_tools_quarantined", "Tools that wait to be accepted.")
-        quarantined.add_metric([], sum(tool.quarantined for record in records for tool in record.tools))
-        yield quarantined
-        ended = CounterMetricFamily(
-            f"{self._prefix}_discoveries", "Discoveries that ended, by outcome.", labels=["server", "outcome"]
+        servers = [(status, states[status]) for status in get_args(Status)]
+        yield gauge_family(f"{prefix}_servers", "MCP servers by the state of discovery.", ["status"], servers)
+        stale = sum(record.stale for record in records)
+        yield gauge_family(
+            f"{prefix}_servers_stale", "MCP servers whose tools are the last good ones.", [], [((), stale)]
         )
-        for (server, outcome), count in tuple(self._discoveries().items()):
-            ended.add_metric([server, outcome], count)
-        yield ended
-
-    def describe(self) -> Iterator[Metric]:
-        """Return nothing, so that registering collects nothing: the names cannot clash with those of providers."""
-        return iter(())
+        quarantined = sum(tool.quarantined for record in records for tool in record.tools)
+        yield gauge_family(f"{prefix}_tools_quarantined", "Tools that wait to be accepted.", [], [((), quarantined)])
+        yield counter_family(
+            f"{prefix}_discoveries",
+            "Discoveries that ended, by outcome.",
+            ["server", "outcome"],
+            self._discoveries().items(),
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +19,7 @@ from pydantic_core import PydanticCustomError
 
 from toolplug.config.document import Document, Section, read_document, section_keys
 from toolplug.config.environment import expand
+from toolplug.config.masking import mask_secrets
 from toolplug.config.problems import validate_section
 from toolplug.config.secrets import read_secret_files
 from toolplug.config.units import Duration, FileMapping, shape_error
@@ -29,7 +31,14 @@ from toolplug.execution.user_auth import UserAuth
 from toolplug.host.file.settings import OfferSetting, ToolRuleSetting, acting
 from toolplug.host.file.tool_servers import SECTION, EntrySchema
 from toolplug.parts.mcp.client.connection import MISSING
-from toolplug.parts.mcp.client.server_config import ClientCredentials, Command, Endpoint, Server, Transport
+from toolplug.parts.mcp.client.server_config import (
+    ClientCredentials,
+    Command,
+    Endpoint,
+    Server,
+    Transport,
+    is_command_line,
+)
 from toolplug.parts.mcp.discovery.record import ServerName
 from toolplug.parts.mcp.limits import LONGEST_DISCOVERY_S
 
@@ -174,7 +183,9 @@ class ServerEntries:
             command = server.transport
             if server.enabled and isinstance(command, Command) and not _is_there(command, document.folder):
                 path = (SECTION, name, "command")
-                message, hint = f"there is no command {command.command!r}", "install it, or write its whole path"
+                secrets = self.withheld.get(name, ())
+                shown = mask_secrets(command.command, secrets)
+                message, hint = f"there is no command {shown!r}", _command_hint(shown)
                 if name in document.keys((SECTION,)):
                     yield document.problem(path, code="command_not_found", message=message, hint=hint)
                 else:  # in the user's own file
@@ -212,6 +223,13 @@ class ServerEntries:
                     text, _, hint = MISSING.partition(": ")
                     problems.append(file.problem((SECTION, name), code="not_installed", message=text, hint=hint))
         return cls(servers=servers, ids=tuple(files), problems=tuple(problems), withheld=withheld, documents=files)
+
+
+def _command_hint(command: str) -> str:
+    if not is_command_line(command):
+        return "install it, or write its whole path"
+    program, *arguments = command.split()
+    return f"no shell reads it; write: command: {program}, args: {json.dumps(arguments, ensure_ascii=False)}"
 
 
 def _is_there(command: Command, folder: Path) -> bool:

@@ -9,15 +9,14 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple, Self, get_args
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from toolplug.catalog.call import Principal, check_code
 from toolplug.catalog.text import clean_text, pluralize
 from toolplug.cluster.processes import Processes
 from toolplug.errors import ApiError, RecordDamaged, SessionGone, SessionNotFound, StoreConflict, StoreRefused
-from toolplug.execution.accounting import audit, cumulate
+from toolplug.execution.accounting import UncheckedCollector, audit, counter_family, cumulate, gauge_family
 from toolplug.host.quotas.settings import Owner, quota_exceeded
 from toolplug.parts.sessions.expiry import REMEMBERED, kept_sign, latest_expiry
 from toolplug.parts.sessions.limits import SessionLimits
@@ -403,7 +402,7 @@ class _Foreign(SessionNotFound):
     """The session exists but is not for this caller."""
 
 
-class SessionMetrics(Collector):
+class SessionMetrics(UncheckedCollector):
     """The metrics of one host's sessions; no code or token is a label."""
 
     def __init__(self, sessions: Sessions, namespace: str) -> None:
@@ -412,45 +411,32 @@ class SessionMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families of sessions, streams, changes, events and the relay."""
-        counters, live = self._sessions.counters, self._sessions.live
+        counters, live, prefix = self._sessions.counters, self._sessions.live, self._prefix
         states = Counter(session.plugin_status for session in live)
-        plugins = GaugeMetricFamily(f"{self._prefix}s", "Sessions by the state of their plugin.", labels=["plugin"])
-        for status in get_args(PluginStatus):
-            plugins.add_metric([status], states[status])
-        yield plugins
+        plugins = [(status, states[status]) for status in get_args(PluginStatus)]
+        yield gauge_family(f"{prefix}s", "Sessions by the state of their plugin.", ["plugin"], plugins)
         roles = Counter(reader.role for session in live for reader in session.feed.readers)
-        streams = GaugeMetricFamily(f"{self._prefix}_streams", "Open event streams.", labels=["role"])
-        for role in get_args(StreamRole):
-            streams.add_metric([role], roles[role])
-        yield streams
-        yield self._count_metric("created", "Sessions that were created.", [], [((), counters.created)])
-        yield self._count_metric(
-            "ended", "Sessions that are over, by how they ended.", ["reason"], counters.ended.items()
+        streams = [(role, roles[role]) for role in get_args(StreamRole)]
+        yield gauge_family(f"{prefix}_streams", "Open event streams.", ["role"], streams)
+        yield counter_family(f"{prefix}_created", "Sessions that were created.", [], [((), counters.created)])
+        yield counter_family(
+            f"{prefix}_ended", "Sessions that are over, by how they ended.", ["reason"], counters.ended.items()
         )
-        yield self._count_metric(
-            "changes", "Registrations and updates, by outcome.", ["kind", "outcome"], counters.changes.items()
+        yield counter_family(
+            f"{prefix}_changes", "Registrations and updates, by outcome.", ["kind", "outcome"], counters.changes.items()
         )
-        yield self._count_metric("events", "Events told to streams, each once.", ["event"], counters.events.items())
-        yield self._count_metric("resyncs", "Streams that had to begin again.", ["reason"], counters.resyncs.items())
+        yield counter_family(
+            f"{prefix}_events", "Events told to streams, each once.", ["event"], counters.events.items()
+        )
+        yield counter_family(
+            f"{prefix}_resyncs", "Streams that had to begin again.", ["reason"], counters.resyncs.items()
+        )
         relayed = counters.relayed
-        yield self._count_metric(
-            "relay_requests", "Requests to plugins, by how they ended.", ["outcome"], relayed.ended.items()
+        yield counter_family(
+            f"{prefix}_relay_requests", "Requests to plugins, by how they ended.", ["outcome"], relayed.ended.items()
         )
         took = HistogramMetricFamily(
-            f"{self._prefix}_relay_duration_seconds", "Time from the first sending of a request to its end."
+            f"{prefix}_relay_duration_seconds", "Time from the first sending of a request to its end."
         )
         took.add_metric([], cumulate(relayed.buckets), relayed.seconds)
         yield took
-
-    def describe(self) -> Iterator[Metric]:
-        """Return no families, so that registering does not collect: the names cannot clash with a provider's."""
-        return iter(())
-
-    def _count_metric(
-        self, name: str, text: str, labels: list[str], counts: Iterable[tuple[str | tuple[str, ...], int]]
-    ) -> Metric:
-        family = CounterMetricFamily(f"{self._prefix}_{name}", text, labels=labels)
-        # A copy: a scrape runs in a thread while the loop counts on.
-        for values, count in tuple(counts):
-            family.add_metric([values] if isinstance(values, str) else values, count)
-        return family

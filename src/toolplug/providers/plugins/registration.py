@@ -241,42 +241,23 @@ class PluginManager(pluggy.PluginManager):
 
     def followers(self, hook: str = "provider_changed") -> list[ChangeFollower]:
         """Return the implementations of a hook that takes one change, in the order in which they are asked."""
-        running = {each.key: each for each in self._running}
-        return [
-            ChangeFollower(site, asking(item.function, hook, site), running[item.plugin_name].owner)
-            for item in self._implementing(hook)
-            for site in (running[item.plugin_name].site,)
-        ]
+        return [ChangeFollower(plugin.site, ask, plugin.owner) for ask, plugin in self._asked(hook)]
 
     def rankers(self) -> list[ToolRanker]:
         """Return the implementations of `rank_tools`, in the order in which they are asked."""
-        running = {each.key: each for each in self._running}
-        return [
-            ToolRanker(
-                asking(item.function, "rank_tools", running[item.plugin_name].site), running[item.plugin_name].owner
-            )
-            for item in self._implementing("rank_tools")
-        ]
+        return [ToolRanker(ask, plugin.owner) for ask, plugin in self._asked("rank_tools")]
 
     def ask_describers(self) -> None:
         """Let `descriptions` ask the implementations of `describe_tools` of the plugins that run now."""
-        running = {each.key: each for each in self._running}
-        self.descriptions.use(
-            [
-                ToolDescriber(asking(item.function, "describe_tools", plugin.site), plugin.owner, plugin.key)
-                for item in self._implementing("describe_tools")
-                for plugin in (running[item.plugin_name],)
-            ]
-        )
+        asked = self._asked("describe_tools")
+        self.descriptions.use([ToolDescriber(ask, plugin.owner, plugin.key) for ask, plugin in asked])
 
     def console_pages(self) -> list[ConsolePage]:
         """Return the pages that running plugins offer to the console, with whole paths; one that fails has none."""
-        running = {each.key: each for each in self._running}
         pages: dict[str, ConsolePage] = {}
-        for item in self._implementing("console_pages"):
-            plugin = running[item.plugin_name]
+        for ask, plugin in self._asked("console_pages"):
             try:
-                for page in cast("Iterable[object]", asking(item.function, "console_pages", plugin.site)()):
+                for page in cast("Iterable[object]", ask()):
                     if not isinstance(page, ConsolePage):
                         raise TypeError(f"{type(page).__name__} is no ConsolePage")
                     # The first of an id wins, as with tools.
@@ -288,10 +269,9 @@ class PluginManager(pluggy.PluginManager):
     def mcp_extensions(self) -> list[McpExtension]:
         """Return the extensions of the protocol that running plugins have, one of each name."""
         found: dict[str, _SameName] = {}
-        for item in self._implementing("mcp_extensions"):
-            plugin = next(each for each in self._running if each.key == item.plugin_name)
+        for ask, plugin in self._asked("mcp_extensions"):
             try:
-                own = list(cast("Iterable[McpExtension]", asking(item.function, "mcp_extensions", plugin.site)()))
+                own = list(cast("Iterable[McpExtension]", ask()))
                 # Before any of them is taken: half of what a plugin offers is not what it means.
                 for extension in own:
                     if McpExtension not in type(extension).__mro__:
@@ -304,14 +284,11 @@ class PluginManager(pluggy.PluginManager):
 
     def toolset_sources(self) -> dict[str, OpenToolsetSource]:
         """Return the functions of running plugins that open toolset sources, by kind; one that fails has none."""
-        running = {each.key: each for each in self._running}
         kinds: dict[str, OpenToolsetSource] = {}
-        for item in self._implementing("toolset_sources"):
-            plugin = running[item.plugin_name]
+        for ask, plugin in self._asked("toolset_sources"):
             try:
-                found = cast("Mapping[str, OpenToolsetSource]", asking(item.function, "toolset_sources", plugin.site)())
                 # In this order, so that a kind of an earlier plugin is not replaced.
-                kinds = {**found, **kinds}
+                kinds = {**cast("Mapping[str, OpenToolsetSource]", ask()), **kinds}
             except BaseException as error:  # noqa: BLE001  code of a plugin
                 log_crash("toolset_sources()", error, plugin.owner, then="its toolsets have no tools")
         return kinds
@@ -320,6 +297,13 @@ class PluginManager(pluggy.PluginManager):
         caller: pluggy.HookCaller = getattr(self.hook, hook)
         # pluggy keeps the one that is called first at the end.
         return reversed(caller.get_hookimpls())
+
+    def _asked(self, hook: str) -> Iterator[tuple[Callable[..., Any], RunningPlugin]]:
+        """Yield how each implementation of a hook is asked, and its plugin, in the order in which they are asked."""
+        running = {each.key: each for each in self._running}
+        for item in self._implementing(hook):
+            plugin = running[item.plugin_name]
+            yield asking(item.function, hook, plugin.site), plugin
 
     @contextmanager
     def _admitting(self, options: Mapping[str, HookimplOpts]) -> Generator[None]:

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Collection, Generator, Mapping,
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
 from typing import Self
 
 from toolplug.catalog.catalog import Catalog
@@ -89,9 +88,7 @@ class SavedToolsets:
         await self._choices.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._choices.aclose()
         await self._forgetting.wait()
         self._threads.close()

@@ -22,7 +22,7 @@ from typing import NamedTuple, cast
 from toolplug.config.masking import find_secrets, forms_of, looks_secret, mask_secrets, secrets_in
 from toolplug.parts.mcp.client.child_output import BoundedLines, RateLimitedLog, StderrTail
 from toolplug.parts.mcp.client.connection import ConnectionFailed
-from toolplug.parts.mcp.client.server_config import Command
+from toolplug.parts.mcp.client.server_config import Command, is_command_line
 from toolplug.parts.mcp.limits import MAX_MESSAGE_BYTES
 
 _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
@@ -301,7 +301,7 @@ def _why_not(command: Command, folder: Path, error: Exception) -> str:
     if not folder.is_dir():
         return f"cannot start {name!r}: the working directory {str(folder)!r} does not exist"
     if isinstance(error, FileNotFoundError):
-        hint = "; its arguments belong under args" if " " in name else ""
+        hint = "; its arguments belong under args" if is_command_line(name) else ""
         return f"cannot start {name!r}: no such command{hint}"
     if isinstance(error, PermissionError):
         return f"cannot start {name!r}: it is not executable"

@@ -12,10 +12,10 @@ from toolplug.catalog.call import EMPTY, CallContext, CannotAsk, ToolCall, ToolR
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.definition import ANY_OBJECT, ToolDefinition, ToolRef
 from toolplug.catalog.gates import Gate, TenantsGate
-from toolplug.catalog.plan import NO_HOOKS, Plan, PlanCounters, Target, Tool
+from toolplug.catalog.plan import NO_HOOKS, Plan, Target, Tool
 from toolplug.catalog.schema import Schema
 from toolplug.errors import ToolError, ToolUnavailable
-from toolplug.execution.accounting import CallAccounting, LevelKey
+from toolplug.execution.accounting import CallAccounting, CallCounters, LevelKey
 from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource, ToolPolicy
 from toolplug.host.file.tool_servers import SERVER_KIND
@@ -66,11 +66,6 @@ def _metadata(answer: McpAnswer) -> Mapping[str, object]:
     meta = {key: value for key, value in answer.meta.items() if not key.startswith(_NOT_PASSED_ON)}
     text = encode_value(meta) if meta else None
     return EMPTY if text is None or len(text) > MAX_META else {META: meta}
-
-
-MAX_LABELS = 200
-"""Tools of a server with metrics of their own; a server may call its tools otherwise every second."""
-OTHER = "_other"
 
 
 class OwnTarget:
@@ -191,20 +186,16 @@ class Labels:
         self._accounting = accounting
         self._added = server.tenant is not None
         self._provider = f"{SERVER_KIND}:{ADDED if self._added else server.id}"
-        self._names: set[str] = set()
 
-    def method(self, method: str) -> PlanCounters:
+    def method(self, method: str) -> CallCounters:
         """Return the counters of a method of the protocol other than a tool call."""
         return self._accounting.counters(self._provider, method)
 
-    def counters(self, name: str) -> PlanCounters:
+    def counters(self, name: str) -> CallCounters:
         """Return the counters of the tool of this name."""
         if self._added:
             return self._accounting.counters(self._provider, ADDED)
-        if name not in self._names and len(self._names) >= MAX_LABELS:
-            name = OTHER
-        self._names.add(name)
-        return self._accounting.counters(self._provider, name)
+        return self._accounting.capped_counters(self._provider, name)
 
 
 def calling(reach: SwitchedConnection, definition: ToolDefinition) -> Target:

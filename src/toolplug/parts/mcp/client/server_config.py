@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hmac
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from shutil import which
 from types import MappingProxyType
 
 from toolplug.catalog.definition import ALWAYS, Offer, Offered
@@ -33,6 +35,15 @@ class Command:
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=lambda: _NONE, repr=False)
     cwd: Path | None = None
+
+
+def is_command_line(command: str) -> bool:
+    """Return whether a command that does not exist is a program with its arguments, written as for a shell.
+
+    A path may have blanks, so one is a command line only if its first word is a program.
+    """
+    program, *arguments = command.split() or [""]
+    return bool(arguments) and (not os.path.dirname(program) or which(program) is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

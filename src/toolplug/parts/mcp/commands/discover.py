@@ -38,7 +38,7 @@ async def discover(
     options: TenantOptions,
     server: Annotated[
         str | None,
-        typer.Argument(metavar="[SERVER]", help="A server's id. Default: all enabled servers.", show_default=False),
+        typer.Argument(metavar="SERVER", help="A server's id. Default: all enabled servers.", show_default=False),
     ] = None,
     file: Annotated[
         str | None,

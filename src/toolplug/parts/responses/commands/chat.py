@@ -220,7 +220,7 @@ class Answering(Protocol):
 def chat(
     message: Annotated[
         str | None,
-        typer.Argument(metavar="[MESSAGE]", help="One message. Without it: those typed, or stdin.", show_default=False),
+        typer.Argument(metavar="MESSAGE", help="One message. Without it: those typed, or stdin.", show_default=False),
     ] = None,
     agent: AgentOption = None,
     session: SessionOption = None,

@@ -218,8 +218,12 @@ def _tool_call(call: ModelCall) -> ToolCall:
 async def evaluate(
     options: CallerOptions,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The cases, as YAML.")],
-    model: Annotated[str | None, typer.Option("--model", help="Ask this model of `responses.backend`.")] = None,
-    repeat: Annotated[int, typer.Option("--repeat", min=1, max=100, help="Ask each question so often.")] = 1,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="MODEL", help="Ask this model of `responses.backend`.")
+    ] = None,
+    repeat: Annotated[
+        int, typer.Option("--repeat", metavar="N", min=1, max=100, help="Ask each question so often.")
+    ] = 1,
     save: Annotated[
         Path | None, typer.Option("--save", metavar="FILE", help="Write the model's answers there.", show_default=False)
     ] = None,
@@ -228,7 +232,10 @@ async def evaluate(
         typer.Option("--saved", metavar="FILE", help="Judge these answers, and ask no model.", show_default=False),
     ] = None,
     least: Annotated[
-        float, typer.Option("--min", min=0.0, max=1.0, help="Exit 1 if a smaller share of the answers is right.")
+        float,
+        typer.Option(
+            "--min", metavar="SHARE", min=0.0, max=1.0, help="Exit 1 if a smaller share of the answers is right."
+        ),
     ] = 1.0,
 ) -> int:
     """Ask the configured model which tool it would call, and compare that with a file of cases.

@@ -9,15 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, cast
 
 import orjson
-from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import CALL_TOOL, SEARCH_SOURCE, SEARCH_TOOLS
 from toolplug.catalog.exact_json import as_object, dump_json, load_own_json
 from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.render import fragment
+from toolplug.execution.accounting import UncheckedCollector, counter_family
 from toolplug.parts.responses.items.input_items import CLIENT_ANSWERS, Item, is_hosted_call
 from toolplug.parts.responses.offer import Offer
 from toolplug.parts.responses.settings import ToolChangesRule
@@ -34,7 +33,7 @@ Record = Mapping[str, object]
 _LOG = logging.getLogger("toolplug.responses")
 
 
-class PrefixChanges(Collector):
+class PrefixChanges(UncheckedCollector):
     """The metric of the lists that were sent anew in conversations whose list stays."""
 
     def __init__(self, namespace: str = "antwort") -> None:
@@ -43,17 +42,8 @@ class PrefixChanges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the counter."""
-        family = CounterMetricFamily(
-            self._name, "New lists of tools in conversations whose list stays.", labels=["reason"]
-        )
-        # A copy: a scrape runs in a thread while the loop counts on.
-        for reason, count in tuple(self.counts.items()):
-            family.add_metric([reason], count)
-        yield family
-
-    def describe(self) -> Iterator[Metric]:
-        """Return no families, so that registering does not collect."""
-        return iter(())
+        text = "New lists of tools in conversations whose list stays."
+        yield counter_family(self._name, text, ["reason"], self.counts.items())
 
 
 class ListRule(NamedTuple):

@@ -157,7 +157,7 @@ export function Gates({ name, query }) {
     <ol class="gates">${data.gates.map((gate) => html`<li key=${gate.gate} class=${VERDICTS[gate.verdict]}><b><span>${gate.gate}</span><span class=${`tone ${VERDICTS[gate.verdict]}`}>${gate.verdict}</span></b>
         <span><${Text} value=${gate.detail} longest=${240}/></span><small><${Text} value=${gate.origin} longest=${120}/></small></li>`)}</ol>
     ${data.nearest.length > 0 && html`<p class="quiet">Did you mean ${data.nearest.map((each, n) => html`${n > 0 && ", "}<a key=${each} href=${`#/tools/${encodeURIComponent(each)}`}>${each}</a>`)}?</p>`}
-    ${data.settings.length > 0 && html`<details><summary class="quiet">Limits and where they come from</summary><dl class="facts">${data.settings.map((each) => html`<dt key=${each.knob}>${each.knob}</dt><dd>${each.value} <small>${each.origin}</small></dd>`)}</dl></details>`}
+    ${data.settings.length > 0 && html`<details><summary class="quiet">Limits and where they come from</summary><dl class="facts">${data.settings.map((each) => html`<dt key=${each.name}>${each.name}</dt><dd>${each.value} <small>${each.origin}</small></dd>`)}</dl></details>`}
   <//>`;
 }
 
