@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests import figures, leaks, markers, not_run, read_once
+from tests import few, figures, leaks, markers, not_run, read_once
 from tests.leaks import leak_guard, loop_guard, task_guard
 
 __all__ = [
@@ -27,10 +27,12 @@ __all__ = [
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--few-examples", action="store_true", help="try each property with 20 examples, not 100")
+    said = f"{few.EXAMPLES} examples of a property, not 100, and at most {few.VARIANTS} variants of a test"
+    parser.addoption("--few-examples", action="store_true", help=said)
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(few, "tests.few")
     config.pluginmanager.register(markers, "tests.markers")
     config.pluginmanager.register(figures, "tests.figures")
     config.pluginmanager.register(not_run, "tests.not_run")
@@ -39,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # A busy machine is no failure: no property is judged by the clock.
     settings.register_profile("toolplug", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     # The loop of a minute and `make coverage` take a sample; `make test` tries the usual hundred of each property.
-    settings.register_profile("few", parent=settings.get_profile("toolplug"), max_examples=20)
+    settings.register_profile("few", parent=settings.get_profile("toolplug"), max_examples=few.EXAMPLES)
     settings.load_profile("few" if config.option.markexpr == "unit" or config.option.few_examples else "toolplug")
     # Coverage counts what runs in the workers: to count the programs that tests start took a third of the time.
     if hasattr(config, "workerinput"):

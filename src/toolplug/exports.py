@@ -6,7 +6,8 @@ Importing the package is fast, and using one part of it does not import the othe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib import import_module
 
@@ -125,4 +126,14 @@ def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
     return load
 
 
+def make_lister(package: str, names: Iterable[str]) -> Callable[[], list[str]]:
+    """Return the `__dir__` of a package: its public names, loaded or not, and whatever else it has."""
+
+    def list_names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *names})
+
+    return list_names
+
+
 load: Callable[[str], object] = loader("toolplug", HOMES)
+list_names: Callable[[], list[str]] = make_lister("toolplug", NAMES)

@@ -21,6 +21,7 @@ from toolplug.execution.call_hooks.call_hooks import CallHooks
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.idempotency import Replays
 from toolplug.execution.limits.limiters import AbandonedCallLimit, SourceSwitch
+from toolplug.execution.limits.resolved_limits import ResolvedLimits
 from toolplug.execution.plans import CallServices, Policy
 from toolplug.host.artifacts import Artifacts
 from toolplug.host.file.configuration import Configuration
@@ -31,7 +32,7 @@ from toolplug.part_protocols.approvals import HostApprovals, RevokedGrant, Ticke
 from toolplug.part_protocols.host_part import HostPart
 from toolplug.part_protocols.sessions import HostSession, HostSessions
 from toolplug.runtime.tasks import in_slices
-from toolplug.runtime.threads import in_own_thread
+from toolplug.runtime.threads import FairThreads, in_own_thread
 from toolplug.search.conversation import ConversationTools
 from toolplug.toolsets.agent_tools import AgentTools, Choice
 
@@ -48,6 +49,7 @@ __all__ = [
     "CollectorRegistry",
     "Configuration",
     "ConversationTools",
+    "FairThreads",
     "HostApprovals",
     "HostPart",
     "HostSession",
@@ -59,6 +61,7 @@ __all__ = [
     "ReferencingError",
     "RegexOptions",
     "Replays",
+    "ResolvedLimits",
     "RevokedGrant",
     "Route",
     "Sealer",

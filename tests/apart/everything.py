@@ -138,6 +138,7 @@ class Everything(FunctionProvider):
         "Ask the user, and report."
         context.report(1, 2, "asked")
         answer = await context.ask("how many?", {"type": "object", "properties": {}})
+        context.report(2, 2, "answered")  # and no pause before the result
         return f"{answer.action} {answer.content}"
 
     @tool

@@ -85,7 +85,7 @@ async def test_its_answers_offers_and_hints_are_those_of_the_host_s_process() ->
     async with FunctionRegistry({"made": Everything()}) as registry:
         assert apart == await answers(registry)
         assert apart_offers == offers(registry)
-    assert apart_reports == reports == [(1, 2, "asked")]
+    assert apart_reports == reports == [(1, 2, "asked"), (2, 2, "answered")]
 
 
 @pytest.mark.requirement("I36-apart")

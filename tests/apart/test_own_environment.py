@@ -132,28 +132,28 @@ async def test_a_process_of_another_protocol_is_refused_in_words(site: Path, tmp
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("run", "words"),
+    ("settings", "words"),
     [
         ("{python: ./env/bin/python}", "python is of a provider in a process of its own; add process: true"),
         ("{process: true, package: toolplug-x}", "package is installed for python, which names no interpreter"),
     ],
 )
-def test_an_environment_that_nobody_uses_is_a_problem(tmp_path: Path, run: str, words: str) -> None:
-    (tmp_path / "providers.yaml").write_text(f"providers:\n  hello: {{enabled: true, run: {run}}}\n")
-    done = toolplug("check", folder=tmp_path)
+def test_an_environment_that_nobody_uses_is_a_problem(run: Run, tmp_path: Path, settings: str, words: str) -> None:
+    (tmp_path / "providers.yaml").write_text(f"providers:\n  hello: {{enabled: true, run: {settings}}}\n")
+    done = run("check")
     assert (done.code, words in done.out) == (1, True), done.out
 
 
 @pytest.mark.process
-def test_an_environment_is_made_only_where_an_entry_names_one(tmp_path: Path) -> None:
+def test_an_environment_is_made_only_where_an_entry_names_one(run: Run, tmp_path: Path) -> None:
     (tmp_path / "providers.yaml").write_text("providers:\n  hello: {enabled: true, run: {process: true}}\n")
-    assert "providers.hello: names no environment to make (write run:" in toolplug("env", "hello", folder=tmp_path).err
-    assert "'helo'" in toolplug("env", "helo", folder=tmp_path).err
+    assert "providers.hello: names no environment to make (write run:" in run("env", "hello").err
+    assert "'helo'" in run("env", "helo").err
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("keep me")
     entry = "hello: {run: {process: true, python: ./mine/bin/python, package: x}}"
     (tmp_path / "providers.yaml").write_text(f"providers:\n  {entry}\n")
-    done = toolplug("env", "hello", folder=tmp_path)
+    done = run("env", "hello")
     assert (done.code, "is there, is not empty, and has no python" in done.err) == (1, True), done.err
     assert [each.name for each in (tmp_path / "mine").iterdir()] == ["letter.txt"]
 

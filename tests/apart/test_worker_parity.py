@@ -61,7 +61,7 @@ async def test_answers_questions_progress_prompts_and_resources_are_those_of_the
         await host.start_worker(folder=folder)
         await host.dialled()
         assert await answers(host.host.registry, there) == wanted
-    assert there == here == [(1, 2, "asked")]
+    assert there == here == [(1, 2, "asked"), (2, 2, "answered")]
 
 
 async def test_a_call_that_misses_its_deadline_ends_the_process_one_that_ends_does_not(

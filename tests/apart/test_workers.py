@@ -160,6 +160,15 @@ async def test_a_worker_that_is_not_to_serve_is_refused(folder: Path, key: str |
         assert not host.provider.workers
 
 
+async def test_the_key_of_the_command_line_is_that_of_the_worker(folder: Path) -> None:
+    async with served(folder) as host:
+        await host.start_worker("--key", KEY, key="wrong", folder=folder)
+        await host.dialled()
+        both = await host.start_worker("--key", KEY, "--key-file", "key", key=None, folder=folder)
+        _, text = await both.communicate()
+        assert (both.returncode, "--key and --key-file are two ways" in text.decode()) == (2, True)
+
+
 async def test_a_web_page_is_no_worker(folder: Path) -> None:
     async with served(folder, auth=False) as host:
         upgrade = {

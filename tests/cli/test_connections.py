@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Any
 import httpx2
 import pytest
 import yaml
-from tests.cli.process import Serving, serving, toolplug
+from tests.cli.conftest import Run
+from tests.cli.process import Serving, serving
 from tests.credentials.oauth_server import LISTING, Accounts, serving_oauth
 
 pytestmark = [pytest.mark.mcp, pytest.mark.requirement("I38-connections-command")]
@@ -53,10 +53,10 @@ def host(accounts: Accounts, tmp_path: Path) -> Iterator[Serving]:
             assert service.end() == 0, service.lines
 
 
-def run(folder: Path, *arguments: str) -> Any:
-    done = toolplug("connections", *arguments, "--json", folder=folder)
+def answer_of(run: Run, *arguments: str) -> Any:
+    done = run("connections", *arguments, "--json")
     assert done.code == 0, done.err
-    return json.loads(done.out)
+    return done.json
 
 
 def sign_in(link: str) -> None:
@@ -78,27 +78,27 @@ def key_of(who: str) -> dict[str, str]:
 
 
 def test_an_operator_gives_a_link_sees_who_is_connected_and_ends_it(
-    host: Serving, accounts: Accounts, tmp_path: Path
+    run: Run, host: Serving, accounts: Accounts
 ) -> None:
     service = host.url
-    assert run(tmp_path, "list") == {"connections": []}
-    assert toolplug("connections", folder=tmp_path).out == "nobody is connected\n"
+    assert answer_of(run, "list") == {"connections": []}
+    assert run("connections").out == "nobody is connected\n"
     for who in ("ada", "ben"):
         accounts.user = who
-        made = run(tmp_path, "link", "who", "--caller", who)
+        made = answer_of(run, "link", "who", "--caller", who)
         assert (set(made), made["server"], made["caller"]) == ({"url", "server", "caller", "expires_at"}, "who", who)
         assert made["url"].startswith(f"{service}/connect/")
         assert f"<dd>{who}</dd>" in httpx2.get(made["url"]).text
         sign_in(made["url"])
     assert [whoami(host, who)["output"] for who in ("ada", "ben")] == ["ada", "ben"]
-    shown = run(tmp_path, "list", "--server", "who")["connections"]
+    shown = answer_of(run, "list", "--server", "who")["connections"]
     assert [(each["caller"], each["scopes"]) for each in shown] == [("ada", ["read"]), ("ben", ["read"])]
-    assert run(tmp_path, "list", "--caller", "ben")["connections"] == shown[1:]
+    assert answer_of(run, "list", "--caller", "ben")["connections"] == shown[1:]
     assert not any(token in str(shown) for token in accounts.tokens)
 
-    assert run(tmp_path, "disconnect", "who", "--caller", "ada") == {"server": "who", "caller": "ada", "revoked": True}
+    assert answer_of(run, "disconnect", "who", "--caller", "ada") == {"server": "who", "caller": "ada", "revoked": True}
     assert len(accounts.revoked) == 1
-    assert run(tmp_path, "list")["connections"] == shown[1:]
+    assert answer_of(run, "list")["connections"] == shown[1:]
     assert whoami(host, "ben")["output"] == "ben"
 
 
@@ -109,11 +109,11 @@ MISTAKES = [
 ]
 
 
-def test_a_mistake_is_named(host: Serving, tmp_path: Path) -> None:
+def test_a_mistake_is_named(run: Run, host: Serving, tmp_path: Path) -> None:
     for arguments, says in MISTAKES:
-        done = toolplug("connections", *arguments, folder=tmp_path)
+        done = run("connections", *arguments)
         assert (done.code, says in done.err) == (1, True), done.err
     file = tmp_path / "providers.yaml"
     file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), "http": {}}))
-    done = toolplug("connections", "link", "who", "--caller", "ada", folder=tmp_path)
+    done = run("connections", "link", "who", "--caller", "ada")
     assert (done.code, "set http.public_url" in done.err) == (1, True), done.err

@@ -102,6 +102,32 @@ def test_tables_name_hundreds_of_tools_only_when_asked(terminal: Terminal, run: 
     assert run("tools").out.count("\narchive_") == 100, "what is piped has all"
 
 
+@pytest.mark.usefixtures("shops")
+def test_a_table_of_a_terminal_has_the_heads_of_a_piped_one_and_loses_no_text(
+    terminal: Terminal, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    lines = ESCAPES.sub("", terminal("providers")).splitlines()
+    assert lines[0].split() == run("providers").out.splitlines()[0].split()
+    assert "…" not in "".join(lines)
+    shown = [line.split() for line in lines]
+    assert ["archive", "archive", "active"] in [words[:3] for words in shown], "a state is not cut at its middle"
+
+
+@pytest.mark.usefixtures("shops")
+def test_a_call_that_a_setting_has_ended_or_cut_says_what_shows_the_setting(run: Run, write: Write) -> None:
+    write("providers: {few: {enabled: true, limits: {max_result_bytes: 9}}}")
+    cut = run("call", "describe")
+    assert (cut.code, cut.err) == (
+        0,
+        "the result is longer than max_result_bytes (toolplug explain describe shows its line)\n",
+    )
+    file = write("providers: {few: {enabled: true, tools: {describe: deny}}}")
+    denied = run("call", "describe", "-c", str(file))
+    assert denied.err == f"denied (toolplug explain describe -c {file} shows the setting, and its line)\n"
+    assert "providers.yaml:1" in run("explain", "describe", "-c", str(file)).out
+
+
 def test_a_problem_shows_its_line_and_a_caret_on_a_terminal(terminal: Terminal, run: Run, tmp_path: Path) -> None:
     file = tmp_path / "providers.yaml"
     file.write_text("providers: {}\nauth:\n  api_keys:\n    - {key: [s3cret], subject: a}\nlimits: {timeout: soon}\n")

@@ -212,6 +212,21 @@ def test_an_unquoted_reference_in_flow_style_gets_the_right_hint() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "line", "hint"),
+    [
+        ("a:\n  b: 1\n c: 2\n", 3, "the keys of a mapping, and the dashes of a list, begin in the same column"),
+        ("a:\n  - b\n - c\n", 3, "the keys of a mapping, and the dashes of a list, begin in the same column"),
+        ("a: b: c\n", 1, "write a text with a colon in quotes, and a key on a line of its own"),
+    ],
+)
+def test_a_wrong_column_or_colon_gets_a_hint(text: str, line: int, hint: str) -> None:
+    [problem] = refusal(text)
+
+    assert problem.startswith(f"p.yaml:{line}:")
+    assert problem.endswith(f"({hint})")
+
+
 def test_a_backslash_in_double_quotes_gets_the_right_hint() -> None:
     [problem] = refusal('a: "C:\\docs"\n')
 

@@ -17,7 +17,7 @@ from toolplug.cluster.rate import ClusterRate
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.limits.limiters import AbandonedCallLimit, SourceSwitch
-from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel, Limits, limits_of
+from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel, Limits
 from toolplug.execution.plans import CallServices, PlanSource, ToolRule, add_limits
 from toolplug.execution.task_runner import ThreadRunner
 from toolplug.parts.mcp.client.connection_strategies import SwitchedConnection
@@ -168,7 +168,7 @@ def test_a_limit_that_is_set_reaches_the_plan(knob: str, path: str) -> None:
     limits = Limits.model_validate({**NEEDS.get(knob, {}), knob: SAMPLES[knob]})
     value, plan = getattr(limits, knob), PLANS[path](limits)
 
-    resolved = limits_of(plan)
+    resolved = plan.limits
     assert resolved is not None
     if knob in OF_COUNTERS:
         assert [limiter.setting for limiter in plan.limiters] == [knob]

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.requirement("C-2-key-names")
 Write = Callable[[str], Path]
 NOTES = """
     from toolplug import FunctionProvider, route
+    from toolplug.providers.routes import BoundRoute
 
     class Notes(FunctionProvider):
         @route("GET", "/v1/notes", scope="notes:read")
@@ -26,12 +27,23 @@ NOTES = """
 
     def made(key, config):
         return Notes()
+
+    class Bound(FunctionProvider):
+        def routes(self):
+            return [BoundRoute("GET", "/v1/bound", self.listed, scope="bound:read")]
+
+        async def listed(self, request):
+            return []
 """
 
 
 @pytest.fixture(autouse=True)
 def notes(package: Package) -> None:
-    package("toolplug-notes", {"notes": "keyed_notes:Notes", "made": "keyed_notes:made"}, keyed_notes=NOTES)
+    package(
+        "toolplug-notes",
+        {"notes": "keyed_notes:Notes", "made": "keyed_notes:made", "bound": "keyed_notes:Bound"},
+        keyed_notes=NOTES,
+    )
     package("toolplug-broken", {"broken": "keyed_broken:Broken"}, keyed_broken="raise RuntimeError")
 
 
@@ -82,6 +94,12 @@ def test_the_scope_of_a_route_is_known_while_its_provider_is_enabled(
     config: Write, providers: str, known: bool
 ) -> None:
     assert (problems(config(with_key(providers, scopes="['notes:read']"))) == []) is known
+
+
+def test_the_scope_of_a_bound_route_may_be_given_and_others_are_still_checked(config: Write) -> None:
+    scopes = "['bound:read', 'tools:raed', 'operater']"
+    found = problems(config(with_key("{bound: {enabled: true}}", scopes=scopes)))
+    assert [problem.partition("scopes[")[2][0] for problem in found] == ["1", "2"]
 
 
 @pytest.mark.parametrize("name", ["''", "' '", "'ann '", '"a\\0n"', '"a\\u202en"', '"\\u3164"', "a" * 257])

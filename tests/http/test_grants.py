@@ -200,6 +200,15 @@ async def test_a_grant_that_would_allow_more_than_it_says_is_refused_and_the_que
         assert (waiting["state"], await listed(client)) == ("waiting", [])
 
 
+async def test_a_refused_rule_says_where_in_the_rule_it_is_wrong() -> None:
+    async with served(sections()) as (_, client):
+        asked = await call(client, table="orders", limit=1)
+        misspelt = await decide(client, asked, **grant({"properties": {"limit": {"maximun": 100}}}))
+        assert "cannot be used: /properties/limit: rules have no keyword" in misspelt.json()["error"]["message"]
+        wrong = (await decide(client, asked, **grant(5))).json()["error"]
+        assert (wrong["param"], wrong["message"].split()[0]) == ("grant.arguments", "'grant.arguments'")
+
+
 @pytest.mark.parametrize("grants", [None, {"most": "8h"}], ids=["none", "one session only"])
 async def test_the_file_limits_what_a_person_may_allow(grants: object) -> None:
     async with served(sections(grants=grants)) as (_, client):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.cli.conftest import Run, run
 from tests.cli.process import toolplug
 
 from toolplug import ConfigError
@@ -17,6 +18,8 @@ from toolplug.locking.lock_file import Lock, LockedProvider, read_lock, write_lo
 from toolplug.locking.making import list_differences, make_lock
 from toolplug.locking.reader import with_lock
 from toolplug.providers.entry_points import find_installed
+
+__all__ = ["run"]
 
 CONFIGURATION = "store: memory://\nproviders:\n  skills: {enabled: true, folders: [./skills]}\n"
 HEAD = "---\nname: tea\ndescription: Make tea.\n---\n"
@@ -155,16 +158,20 @@ def test_a_digest_is_compared_whole() -> None:
 
 @pytest.mark.process
 @pytest.mark.requirement("I36-lock")
-def test_the_commands_refuse_a_skill_that_has_changed(folder: Path) -> None:
-    assert toolplug("lock", folder=folder).code == 0
-    assert toolplug("check", "--locked", folder=folder).code == 0
+def test_the_commands_refuse_a_skill_that_has_changed(run: Run, folder: Path) -> None:
+    assert run("lock").code == 0
+    assert run("check", "--locked").code == 0
     (folder / "skills/tea/SKILL.md").write_text(f"{HEAD}Boil milk.\n")
-    for command in (("check", "--locked"), ("serve", "--locked"), ("doctor",)):
-        done = toolplug(*command, folder=folder)
+    refusals = {
+        "check": run("check", "--locked"),
+        "serve": toolplug("serve", "--locked", folder=folder),  # were it served, this process would be the server
+        "doctor": run("doctor"),
+    }
+    for command, done in refusals.items():
         assert "skills/tea/SKILL.md has changed" in done.out + done.err, (command, done)
-        assert done.code != 0 or command == ("doctor",)
-    assert toolplug("lock", "--update", "skills", folder=folder).code == 0
-    assert toolplug("check", "--locked", folder=folder).code == 0
+        assert done.code != 0 or command == "doctor"
+    assert run("lock", "--update", "skills").code == 0
+    assert run("check", "--locked").code == 0
 
 
 CLASS = """

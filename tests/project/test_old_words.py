@@ -1,4 +1,4 @@
-"""Words that the glossary has replaced name no function, class or field of an answer, and are not said to users."""
+"""The words that the glossary has replaced name no function, class or field of an answer, and are not said to users."""
 
 from __future__ import annotations
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from tests.requirement_table import ROOT
 
 import toolplug
@@ -23,6 +27,15 @@ def test_the_package_gives_exactly_what_type_checkers_are_told() -> None:
     assert {name: getattr(sys.modules[str(module)], name) for name, module in told.items()} == given
 
 
+@pytest.mark.process
+def test_the_public_names_are_listed_before_they_are_loaded() -> None:
+    asked = "import sys, toolplug.testing; print('pydantic' in sys.modules, dir(toolplug) + dir(toolplug.testing))"
+    done = subprocess.run([sys.executable, "-c", asked], check=True, capture_output=True, text=True)
+    loaded, names = ast.literal_eval(done.stdout.replace(" ", ", ", 1))
+    assert {*toolplug.__all__, "check_provider"} <= {*names}
+    assert not loaded
+
+
 def test_a_name_that_the_package_does_not_have_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match=r"^module 'toolplug' has no attribute 'Wombat'$"):
         toolplug.Wombat  # pyright: ignore  # noqa: B018
@@ -36,14 +49,23 @@ class Blocked:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Blocked())
 """
-EXTRAS = ("typer", "rich", "httpx2", "httpcore2", "mcp", "agents", "langchain_core", "llama_index", "pydantic_ai")
+FRAMEWORKS = ("agents", "langchain_core", "llama_index", "pydantic_ai")
+
+
+def _modules_of_extras() -> list[str]:
+    """Return the names by which the packages of all extras are imported, and those of other frameworks."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    named = {canonicalize_name(Requirement(each).name) for needs in extras.values() for each in needs} - {"toolplug"}
+    owners = packages_distributions().items()
+    found = [module for module, packages in owners if named & {canonicalize_name(package) for package in packages}]
+    return sorted({*found, *FRAMEWORKS})
 
 
 @pytest.mark.process
 @pytest.mark.requirement("X-extras-named")
 def test_what_needs_an_extra_says_which_and_the_rest_works_without() -> None:
     code = (
-        WITHOUT_EXTRAS.format(blocked=EXTRAS)
+        WITHOUT_EXTRAS.format(blocked=_modules_of_extras())
         + """
 from importlib import import_module
 from toolplug import *
@@ -70,6 +92,36 @@ for module, name in (
         "toolplug.integrations.llama_index needs llama-index-core; pip install 'llama-index-core'",
         "toolplug.integrations.pydantic_ai needs pydantic-ai-slim; pip install 'pydantic-ai-slim'",
     ]
+
+
+@pytest.mark.process
+@pytest.mark.requirement("X-extras-named")
+def test_a_host_in_code_needs_no_extra() -> None:
+    blocked = _modules_of_extras()
+    assert {"aiosqlite", "uvicorn", "jwt"} < set(blocked)
+    code = (
+        WITHOUT_EXTRAS.format(blocked=blocked)
+        + """
+import asyncio
+import toolplug.testing
+from toolplug import CallContext, Principal, open_host, tool
+from toolplug.http import create_app
+
+@tool
+async def double(number: int) -> int:
+    return number * 2
+
+async def main():
+    me = Principal(scopes=frozenset({"tools:call"}))
+    async with open_host({"store": "memory://"}, providers={"mine": double}) as host:
+        create_app(host)
+        print((await host.executor_for(me).call("double", {"number": 4}, CallContext(principal=me))).output)
+
+asyncio.run(main())
+"""
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("8\n", "")
 
 
 @pytest.mark.process

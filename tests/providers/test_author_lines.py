@@ -81,3 +81,24 @@ def test_the_author_of_an_editable_install_is_told_to_fix_the_line(package: Pack
         load(find_installed().types["mine"][0])
 
     assert caught.value.fix == "fix the line, or remove its entry"
+
+
+@pytest.mark.parametrize(
+    ("editable", "fix"),
+    [
+        (True, "install the package that has 'no_such_thing', or fix the line, or remove its entry"),
+        (False, "install the package that has 'no_such_thing', or remove its entry"),
+    ],
+)
+def test_a_dependency_that_is_not_installed_is_to_be_installed(
+    package: Package, tmp_path: Path, editable: bool, fix: str
+) -> None:
+    package("toolplug-mine", {"mine": "mine_mod:P"}, mine_mod="import no_such_thing.inner")
+    info = tmp_path / "site-packages" / "toolplug_mine-1.0.dist-info"
+    if editable:
+        info.joinpath("direct_url.json").write_text('{"url": "file:///mine", "dir_info": {"editable": true}}')
+
+    with pytest.raises(ProviderError, match="No module named 'no_such_thing'") as caught:
+        load(find_installed().types["mine"][0])
+
+    assert caught.value.fix == fix

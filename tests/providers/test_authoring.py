@@ -285,6 +285,11 @@ def test_a_timeout_that_is_no_time_is_refused(timeout: float | str) -> None:
         tool(timeout=timeout)
 
 
+def test_stub_options_that_are_no_schema_are_refused() -> None:
+    with pytest.raises(InvalidDefinition, match=r"is a pydantic model or a JSON Schema, not \('size',\)"):
+        tool(stub="notes", stub_options=("size",))  # type: ignore[call-overload]
+
+
 def test_stub_options_without_a_stub_are_refused() -> None:
     with pytest.raises(InvalidDefinition, match="needs stub="):
         tool(stub_options={})

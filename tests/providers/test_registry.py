@@ -307,7 +307,21 @@ async def test_two_providers_with_one_route_do_not_start_and_both_are_named() ->
 
 
 @pytest.mark.requirement("C-3-reserved-route")
-@pytest.mark.parametrize("path", ["/", "/metrics", "/v1/tools", "/v1/tools/x", "/api/anything", "/mcp"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/metrics",
+        "/v1/tools",
+        "/v1/tools/x",
+        "/v1/models/{id}",
+        "/v1/configuration",
+        "/v1/tasks",
+        "/api/anything",
+        "/mcp",
+        "/.well-known/oauth-protected-resource/mcp",
+    ],
+)
 async def test_a_route_on_a_path_of_the_host_does_not_start(path: str) -> None:
     class Taker(FunctionProvider):
         @route("GET", path)

@@ -50,6 +50,8 @@ async def test_who_holds_up_the_loop_is_named_with_the_place_while_it_does(
     assert "test_who_holds_up_the_loop" in heard.lines[0]
     assert "test_watchdog.py:" in heard.lines[0]
     assert "asyncio" not in heard.lines[0]
+    # An author is told how; the host's own code is nobody's here.
+    assert heard.lines[0].endswith("as a plain `def`, which runs in a thread") is (who != "the host")
 
 
 @pytest.mark.requirement("H-provider-blocks-loop")

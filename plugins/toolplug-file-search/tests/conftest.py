@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import subprocess
@@ -23,6 +24,11 @@ from toolplug.http import create_app
 
 BASE = "http://127.0.0.1"
 TOOLPLUG = Path(sys.executable).with_name("toolplug")
+IN_HOST: dict[str, object] = {"run": {"process": False}}
+"""By default the provider runs in a process of its own, which takes two seconds of CPU to start.
+
+Tests that are about it, and those of owners, of a served host and of the contract, have one.
+"""
 LISTENS = re.compile(r"toolplug listening on (http://\S+)")
 
 
@@ -66,9 +72,12 @@ class Tenant:
         return store, file
 
     async def read(self, store: str, file: str) -> dict[str, Any]:
-        """The file in the store once it was read, or could not be."""
-        while (member := await self.member(store, file))["status"] == "in_progress":
-            pass  # each question is a turn of the loop
+        """The file in the store once it was read, or could not be.
+
+        Here and in the other tests there is a pause between two questions, which would take the CPU from the reader.
+        """
+        while (member := await self.member(store, file))["status"] == "in_progress":  # noqa: ASYNC110  nobody is told
+            await asyncio.sleep(0.01)
         return member
 
     async def member(self, store: str, file: str) -> dict[str, Any]:
@@ -94,7 +103,8 @@ Start = Callable[[], AbstractContextManager[tuple[str, subprocess.Popen[str]]]]
 def written(folder: Path, **settings: object) -> Path:
     """A configuration file with these settings of the provider and a key for each tenant, `key-one` and `key-two`."""
     keys = [{"key": f"key-{name}", "subject": name, "tenant": name} for name in ("one", "two")]
-    config = {"providers": {"file_search": {"enabled": True, **settings}}, "auth": {"api_keys": keys}}
+    entry = {"enabled": True, **IN_HOST, **settings}
+    config = {"providers": {"file_search": entry}, "auth": {"api_keys": keys}}
     path = folder / "providers.yaml"
     path.write_text(json.dumps(config))
     return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import sys
@@ -47,8 +48,8 @@ def meaning(served: Any) -> Any:
 
 async def embedded(served: Any) -> None:
     """Wait until every passage has its vector."""
-    while await to_thread.run_sync(meaning(served).pending):
-        pass
+    while await to_thread.run_sync(meaning(served).pending):  # noqa: ASYNC110  nobody is told
+        await asyncio.sleep(0.01)
 
 
 async def added(served: Any) -> str:

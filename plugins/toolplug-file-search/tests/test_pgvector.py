@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Generator
 from contextlib import AbstractAsyncContextManager
@@ -41,8 +42,8 @@ def asked(postgres: Any, query: str) -> Any:
 
 async def embedded(served: Any) -> None:
     meaning = served.host.registry.running()["file_search"].provider._meaning
-    while await to_thread.run_sync(meaning.pending):
-        pass
+    while await to_thread.run_sync(meaning.pending):  # noqa: ASYNC110  nobody is told
+        await asyncio.sleep(0.01)
 
 
 @pytest.mark.requirement("I2-8-pgvector")
@@ -70,8 +71,8 @@ async def test_vectors_are_kept_by_the_database_and_follow_what_is_deleted(
         assert "a.md" not in {item["file"] for item in await served.one.found("time off")}
         await served.one.add("d.md", "something else", store)  # wakes what forgets
         await embedded(served)
-        while asked(postgres, ROWS) != 3:
-            pass
+        while asked(postgres, ROWS) != 3:  # noqa: ASYNC110  nobody is told
+            await asyncio.sleep(0.01)
 
 
 @pytest.mark.requirement("I2-8-pgvector")

@@ -110,12 +110,14 @@ async def test_among_many_passages_words_that_most_of_them_hold_do_not_count(ser
         assert len(await served.one.found("the otter", max_results=50)) == 50
 
 
-@pytest.mark.parametrize("query", OPERATORS)
-async def test_no_query_is_read_as_an_operator_of_the_index(serve: Serve, query: str) -> None:
+async def test_no_query_is_read_as_an_operator_of_the_index(serve: Serve) -> None:
     async with serve() as served:
         await served.one.add("x.txt", "plain words")
-        assert await served.one.found(query) == []
-        assert len(await served.one.found(f"{query} words")) == 1
+        found = [
+            (query, len(await served.one.found(query)), len(await served.one.found(f"{query} words")))
+            for query in OPERATORS
+        ]
+    assert found == [(query, 0, 1) for query in OPERATORS]
 
 
 async def test_an_empty_query_and_one_without_end_are_refused_by_the_schema(serve: Serve) -> None:
@@ -202,14 +204,14 @@ async def test_searching_goes_on_while_files_come_in(serve: Serve) -> None:
 
 @pytest.mark.requirement("I2-8-collectors")
 async def test_the_metrics_say_what_is_there_and_how_searches_went(serve: Serve) -> None:
-    async with serve() as served:
+    async with serve(run={"process": True}) as served:
         await served.one.add("otters.md", OTTERS)
         await served.one.found("otters")
         await served.one.found("nothing like this")
         await served.one.call("file_search", query="x", vector_store_ids=["vs_x"])
         # The provider's process sends its metrics a moment after a call.
-        while "file_search_search_seconds_count 3.0" not in (page := (await served.one.http.get("/metrics")).text):
-            pass
+        while "file_search_search_seconds_count 3.0" not in (page := (await served.one.http.get("/metrics")).text):  # noqa: ASYNC110  nobody is told
+            await asyncio.sleep(0.01)
     for line in (
         'file_search_documents{source="uploaded"} 1.0',
         'file_search_documents{source="local"} 0.0',

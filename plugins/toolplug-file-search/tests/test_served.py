@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -54,7 +55,7 @@ def call(http: httpx2.Client, tool: str, **arguments: object) -> dict[str, objec
 def read(http: httpx2.Client, store: str) -> dict[str, Any]:
     """The vector store once all of its files were read."""
     while (shown := http.get(f"/v1/vector_stores/{store}").json())["status"] == "in_progress":
-        pass
+        time.sleep(0.01)
     return shown
 
 
@@ -88,7 +89,7 @@ def test_two_hundred_documents_are_found_after_a_restart_each_by_its_own_questio
             assert answer in "\n".join(text.splitlines()[slice(best["lines"][0] - 1, best["lines"][1])])
         # The provider's process sends its metrics a moment after a call.
         while "file_search_search_seconds_count 30.0" not in (metrics := http.get("/metrics").text):
-            pass
+            time.sleep(0.01)
         assert 'file_search_documents{source="uploaded"} 210.0' in metrics
 
 

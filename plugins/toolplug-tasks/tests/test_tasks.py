@@ -289,9 +289,9 @@ async def test_deleting_a_task_that_runs_ends_it(serve: Serve, tmp_path: Path) -
                 await asyncio.sleep(0.02)
 
 
-async def test_without_the_section_there_is_nothing_of_it(in_process_host: Any, tmp_path: Path) -> None:
+async def test_without_an_entry_or_the_section_there_is_nothing_of_it(in_process_host: Any, tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text("from toolplug import tool\n@tool\ndef one() -> int:\n    return 1\n")
-    own = {"own": {"type": "./tools.py", "enabled": True}, "tasks": {"enabled": True}}
+    own = {"own": {"type": "./tools.py", "enabled": True}}
     async with in_process_host({"providers": own}) as served:
         client = served.nobody
         asked = await client.post("/v1/tool-calls", json={"name": "one"}, headers={"Prefer": "respond-async"})
@@ -311,6 +311,24 @@ async def test_after_a_restart_what_had_ended_is_kept_and_what_ran_has_failed(se
         assert (await ann.task(done))["result"]["content"][0]["text"] == "it is there"
         failed = await ann.task(lost)
         assert (failed["status"], failed["error"]["data"]) == ("failed", {"code": "outcome_unknown"})
+
+
+@pytest.mark.parametrize("section", [{}, {"tasks": {"task_timeout": "30m"}}], ids=["no section", "a section"])
+async def test_an_entry_enables_it_with_its_settings(
+    serve: Serve, in_process_host: Any, tmp_path: Path, section: dict[str, object]
+) -> None:
+    entries = {
+        "own": {"type": "./tools.py", "enabled": True},
+        "later": {"type": "tasks", "enabled": True, "tasks_after": "50ms"},
+    }
+    async with in_process_host(
+        {"providers": entries, **section},
+        principals=[Principal(subject="ann", scopes=frozenset({"tools:read", "tools:call"}))],
+    ) as served:
+        ann = with_tasks(served.callers["ann"].client)
+        task = await ann.call("wait_for", file=str(tmp_path / "a"))
+        assert (task["resultType"], task["ttlMs"]) == ("task", (1.5 if section else 2) * 3_600_000)
+        assert (await served.callers["ann"].client.get(f"/v1/tasks/{task['taskId']}")).status_code == 200
 
 
 @pytest.mark.parametrize(

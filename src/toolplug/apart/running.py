@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from threading import current_thread, main_thread
 from time import perf_counter
 from typing import Any, cast
 
@@ -291,8 +292,10 @@ class RunningProvider(Peer):
 
         def report(progress: float, total: float | None = None, message: str | None = None) -> None:
             note = {"note": "progress", "id": number, "of": [progress, total, message]}
-            # A synchronous tool reports from its thread.
-            self.loop.call_soon_threadsafe(self.send, NOTE, note)
+            if current_thread() is main_thread():
+                self.send(NOTE, note)  # at once: a result that follows without a pause would overtake it
+            else:  # a synchronous tool reports from its thread
+                self.loop.call_soon_threadsafe(self.send, NOTE, note)
 
         tools = host_tools(self, str(self._entry.owner), number)
 

@@ -293,7 +293,8 @@ class Plan:
     * `caller_approves`: callers may approve their own calls
     * `grants`: what people may allow for several calls at once
     * `watched`: the policy that is only watched, empty if none is
-    * `limits`: the resolved limits with their sources (read with `limits_of`); fields that every call needs are copies
+    * `limits`: the resolved limits with their sources, None for a tool that is not configurable; fields that every call
+      needs are copies
     * `hooks`: the hooks of plugins, which a change of plugins replaces
     * `owner`: the provider whose code runs, for the log
     * `forward`: answers each call instead, with the executor that was called; it may call that executor's other tools
@@ -329,7 +330,7 @@ class Plan:
     artifacts: library_types.Artifacts | None = None
     hooks: HookSource = NO_HOOKS
     settings: tuple[Setting, ...] = ()
-    limits: object = None
+    limits: library_types.ResolvedLimits | None = None
     owner: CodeOwner | None = None
     forward: Forward | None = None
     needs_pipeline: bool = field(init=False)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from toolplug.catalog.call import CallContext, Principal, ToolCall
+from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolStatus
 from toolplug.catalog.exact_json import load_json
 from toolplug.cli.arguments import ArgumentWords, arguments_from
 from toolplug.cli.completion import complete_tool, keep_for_completion
@@ -25,6 +25,9 @@ from toolplug.host.file.settings import MCP, split_source
 from toolplug.host.host import Host, open_host
 
 app: typer.Typer = typer.Typer()
+
+_BY_SETTING = frozenset((ToolStatus.DENIED, ToolStatus.LIMITED, ToolStatus.TIMEOUT))
+"""A setting has decided, which the result, as it is for models, does not name."""
 
 
 @async_command(app)
@@ -76,8 +79,15 @@ async def call(
             print_json(load_json(call_answer(result)))
         else:
             unknown = result.is_error and catalog.find(result.name) is None
-            hint = name_hint(result.name, catalog) if unknown else ""
-            print_result(result.output, result.status if result.is_error else None, hint)
+            asked = f"toolplug explain {name}" + (f" -c {options.config}" if options.config is not None else "")
+            why = f"{asked} shows the setting, and its line" if result.status in _BY_SETTING else ""
+            print_result(
+                result.output,
+                result.status if result.is_error else None,
+                name_hint(result.name, catalog) if unknown else why,
+            )
+            if isinstance(result.metadata.get("truncated"), dict):
+                echo(f"the result is longer than max_result_bytes ({asked} shows its line)", err=True)
         return int(result.is_error)
 
 

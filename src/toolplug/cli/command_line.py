@@ -168,7 +168,7 @@ def usage_of(argument: TyperArgument) -> str:
 
 
 def _show_as_word(argument: TyperArgument) -> None:
-    """Show a required argument without braces, which mean a choice elsewhere, and without its type of Python."""
+    """Show a required argument without braces, which elsewhere mean a choice, and no type of Python next to it."""
     argument.get_usage_pieces = lambda ctx: [usage_of(argument)]
     if argument.metavar is not None:
         argument.display_type_rich = lambda ctx: None

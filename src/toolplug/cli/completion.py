@@ -12,13 +12,13 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
 import typer
 from pydantic import BaseModel, ValidationError
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.cli.options import found_config
+from toolplug.host.keys.private_file import replace_private
 
 MAX_TOOLS = 2_000
 """Tools that the cache keeps of one catalog."""
@@ -58,16 +58,7 @@ def keep_for_completion(catalog: Catalog, config: Path | None, tenant: str, agen
     for oldest in [*cache.catalogs][:-MAX_CALLERS]:
         del cache.catalogs[oldest]
     with suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        # In the same folder: a rename within one file system, so that a shell that completes now reads the old file or
-        # the new one.
-        with NamedTemporaryFile("w", dir=file.parent, delete=False, encoding="utf-8", newline="\n") as written:
-            try:
-                written.write(cache.model_dump_json())
-                written.flush()
-                os.replace(written.name, file)
-            except OSError:
-                os.unlink(written.name)
+        replace_private(file, cache.model_dump_json())
 
 
 def complete_tool(context: typer.Context, args: list[str], incomplete: str) -> list[str]:

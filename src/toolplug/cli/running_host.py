@@ -28,11 +28,14 @@ def check_url(url: str) -> None:
         raise typer.BadParameter(f"--url {url!r} is no URL of a host; write it as {DEFAULT_URL}")
 
 
-def read_key(file: Path | None) -> str | None:
-    """Return the API key or None. Raises `OSError`, and `ConfigError`, which does not show it, for an invalid key."""
-    key = file.read_text("utf-8", errors="replace").strip() if file is not None else os.environ.get(KEY)
+def read_key(file: Path | None, given: str | None = None) -> str | None:
+    """Return the API key or None: that of the command line, of the file or of the environment.
+
+    Raises `OSError`, and `ConfigError`, which does not show it, for an invalid key.
+    """
+    key = given or (file.read_text("utf-8", errors="replace").strip() if file is not None else os.environ.get(KEY))
     if key and not _VISIBLE_ASCII.fullmatch(key):
-        place = str(file) if file is not None else f"${KEY}"
+        place = "--key" if given else str(file) if file is not None else f"${KEY}"
         raise ConfigError([Problem(code="invalid_key", message="the key is not one word of visible ASCII", file=place)])
     return key or None
 

@@ -17,7 +17,11 @@ def print_on_terminal(
 ) -> None:
     """Print a table; `colours` are those of cells, by their whole text."""
     # Without edges: they are empty lines, and the pages show what a pipe gets, which has none.
-    table = Table(*map(str.upper, columns), box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for index, column in enumerate(columns):
+        # Names and states stay whole as long as there is room; elsewhere a long word goes on in the next line.
+        whole = index == 0 or any(row[index] in colours for row in rows)
+        table.add_column(column.upper(), no_wrap=whole, overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell, style=colours.get(cell, "")) for cell in row))
     Console(file=file).print(table)

@@ -34,6 +34,12 @@ def worker(
     name: Annotated[str, typer.Argument(metavar="KEY", help="The entry of the host, with `run: {worker: true}`.")],
     host: Annotated[str, typer.Option("--host", metavar="URL", help="The address of the host.")] = DEFAULT_URL,
     key_file: KeyFileOption = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key", metavar="TEXT", help="An API key of the host. Other users of this machine see it: use --key-file."
+        ),
+    ] = None,
     folder: Annotated[
         Path, typer.Option("--folder", metavar="DIR", help="Where its files are: those of the entry, and its state.")
     ] = Path(),
@@ -56,9 +62,11 @@ def worker(
         raise typer.BadParameter(f"--host {host!r} is no URL of a host; write it as {DEFAULT_URL}")
     if not folder.is_dir():
         raise typer.BadParameter(f"--folder {str(folder)!r} is no folder")
+    if key is not None and key_file is not None:
+        raise typer.BadParameter("--key and --key-file are two ways to give one key; give one of them")
     people = (sys.stderr.isatty() and not as_json and log_format != "json") or log_format == "text"
     log_service(None, people=people, traces=False)
-    credential = read_key(key_file)
+    credential = read_key(key_file, key)
     if urlsplit(host).scheme == "http" and urlsplit(host).hostname not in _LOCAL:
         _LOG.warning("%s: without TLS the key and the settings of the entry can be read on the way", host)
     try:

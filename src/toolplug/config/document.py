@@ -46,6 +46,10 @@ def syntax_problem(error: yaml.YAMLError, *, text: str, file: str) -> Problem:
         code, message, hint = "tab", "a tab cannot indent YAML", "indent with spaces"
     elif "escape character" in (error.problem or ""):
         hint = "in double quotes a backslash begins an escape; write the text in single quotes"
+    elif (error.problem or "").startswith(("did not find expected key", "did not find expected '-'")):
+        hint = "the keys of a mapping, and the dashes of a list, begin in the same column"
+    elif (error.problem or "").startswith("mapping values are not allowed"):
+        hint = "write a text with a colon in quotes, and a key on a line of its own"
     elif "${" in line:
         hint = 'inside { } and [ ] a reference is written in quotes: "${NAME}"'
     return problem_at(file, Mark(line=mark.line + 1, column=mark.column + 1), code, message, hint)

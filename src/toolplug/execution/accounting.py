@@ -171,15 +171,15 @@ Counts = Iterable[tuple[str | tuple[str, ...], float]]
 
 def counter_family(name: str, text: str, labels: Sequence[str], counts: Counts) -> Metric:
     """Return a family of counters."""
-    return _filled(CounterMetricFamily(name, text, labels=labels), counts)
+    return _fill(CounterMetricFamily(name, text, labels=labels), counts)
 
 
 def gauge_family(name: str, text: str, labels: Sequence[str], counts: Counts) -> Metric:
     """Return a family of gauges."""
-    return _filled(GaugeMetricFamily(name, text, labels=labels), counts)
+    return _fill(GaugeMetricFamily(name, text, labels=labels), counts)
 
 
-def _filled(family: CounterMetricFamily | GaugeMetricFamily, counts: Counts) -> Metric:
+def _fill(family: CounterMetricFamily | GaugeMetricFamily, counts: Counts) -> Metric:
     # A copy: a scrape runs in a thread while the loop counts on.
     for values, count in tuple(counts):
         family.add_metric([values] if isinstance(values, str) else values, count)

@@ -39,7 +39,6 @@ from toolplug.execution.limits.resolved_limits import (
     Limits,
     LimitSources,
     ResolvedLimits,
-    limits_of,
 )
 from toolplug.execution.run import UnknownCalls
 from toolplug.execution.task_runner import TaskRunner
@@ -328,7 +327,7 @@ def add_limits(catalog: Catalog, level: LimitLevel, services: CallServices) -> C
     """
 
     def change(_: ToolDefinition, plan: Plan) -> Plan:
-        limits = limits_of(plan)
+        limits = plan.limits
         if limits is None:
             return plan
         resolved = limits.sources.within(level).resolve(services.accounting)

@@ -19,7 +19,7 @@ from toolplug.catalog.call import (
 )
 from toolplug.catalog.plan import Plan
 from toolplug.execution.limits.limiters import SourceSwitch
-from toolplug.execution.limits.resolved_limits import DEFAULT_DRAIN_S, limits_of
+from toolplug.execution.limits.resolved_limits import DEFAULT_DRAIN_S
 from toolplug.execution.results import error_result, outlasted_result, success_result
 from toolplug.runtime.running_call import RunningCall
 
@@ -173,5 +173,5 @@ class StartedCall:
 
 def drain_seconds(plan: Plan) -> float:
     """Return the seconds for which a call may go on when its source is switched off."""
-    limits = limits_of(plan)
+    limits = plan.limits
     return DEFAULT_DRAIN_S if limits is None else limits.drain_s

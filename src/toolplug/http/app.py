@@ -35,6 +35,7 @@ from toolplug.http.auth.authentication import (
     Chain,
     RequestOrigin,
     as_auth_function,
+    check_tenant_fields,
     import_token_checks,
     insufficient_scope,
     plugin_token,
@@ -126,6 +127,8 @@ async def admit(route: HostRoute, request: HostRequest, callers: CallersOnly) ->
     principal = state["principal"] = await callers.authenticate(request)
     if route.scope is not None and not principal.has_scope(route.scope):
         raise insufficient_scope(route.scope)
+    if b"tenant" in request.scope.get("query_string", b""):
+        check_tenant_fields(route, request, principal)
 
 
 # Clients of MCP are given URLs with and without a slash at the end, and a redirect would lose their POST.

@@ -76,6 +76,8 @@ _STATUSES: Mapping[ToolStatus, int] = {
     ToolStatus.UNKNOWN_TOOL: 404,
     ToolStatus.LIMITED: 429,
 }
+_SHOWN = ("code", "approval", "credential", "sign_in")
+"""Metadata of a failed result that its caller reads."""
 _UNPROCESSABLE, _UNAVAILABLE = 422, 503
 """The status of all others: proxies and clients repeat what is answered with 5xx, and the tool may have run."""
 
@@ -181,15 +183,8 @@ def _respond(result: ToolResult, executor: ToolExecutor) -> Response:
     if status is ToolStatus.SUCCESS:
         return OrjsonResponse(_success(result, executor), headers=replayed_headers(result))
     answered = _UNAVAILABLE if _was_not_reached(result) else _STATUSES.get(status, _UNPROCESSABLE)
-    body: CallRefusal = {"status": status, "error": text_of_result(result)}
-    if "code" in result.metadata:
-        body["code"] = result.metadata["code"]
-    if "approval" in result.metadata:
-        body["approval"] = result.metadata["approval"]
-    if "credential" in result.metadata:
-        body["credential"] = result.metadata["credential"]
-    if "sign_in" in result.metadata:
-        body["sign_in"] = result.metadata["sign_in"]
+    shown = {name: result.metadata[name] for name in _SHOWN if name in result.metadata}
+    body = cast("CallRefusal", {"status": status, "error": text_of_result(result), **shown})
     if result.retry_after_s is not None:
         body["retry_after_s"] = result.retry_after_s
     headers: dict[str, str] = {**(replayed_headers(result) or NO_HEADERS)}

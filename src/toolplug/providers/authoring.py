@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar, overload
+from typing import Generic, NamedTuple, TypeVar, cast, overload
 
 from pydantic import BaseModel
 
@@ -340,6 +340,8 @@ def _make_hosted(stubs: tuple[str, ...], options: StubOptions | None, item: Host
         return Hosted(stubs, None, item) if stubs or item else None
     if not stubs:
         raise InvalidDefinition("@tool(stub_options=…) needs stub=, the type whose options they are")
+    if not isinstance(cast("object", options), type | Mapping):
+        raise InvalidDefinition(f"@tool(stub_options=…) is a pydantic model or a JSON Schema, not {options!r}")
     schema = dict(schema_of_model(options) if isinstance(options, type) else options)
     if "properties" in schema:
         # A misspelt option of a stub is an error, unless its author has said otherwise.

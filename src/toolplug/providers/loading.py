@@ -249,7 +249,10 @@ def _import_named(found: InstalledProvider) -> object:
     except BaseException as error:
         raised = f"importing {point.module} raised" if found.file is None else "it raised"
         raise _make_error(
-            found, f"{raised} {_describe_error(error, found.module)}", f"{raised} {outline_error(error, found.module)}"
+            found,
+            f"{raised} {_describe_error(error, found.module)}",
+            f"{raised} {outline_error(error, found.module)}",
+            _missing_module(error),
         ) from error
     try:
         # `module:Outer.Inner` is a path of attributes.
@@ -330,12 +333,20 @@ def _describe_error(error: BaseException, package: str) -> str:
     return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
 
 
+def _missing_module(error: BaseException) -> str:
+    """Return the top-level module that an import did not find; empty for another error."""
+    return (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+
+
 def _named_package(found: InstalledProvider) -> str:
     return f"{found.package} ({found.type})" if found.file is None else found.type
 
 
-def _make_error(found: InstalledProvider, what: str, summary: str = "") -> ProviderError:
+def _make_error(found: InstalledProvider, what: str, summary: str = "", missing: str = "") -> ProviderError:
+    """Return the error of a provider that cannot be loaded; `missing` is the module that is not installed, if any."""
     action = "fix the line" if found.editable else f"reinstall or update {found.distribution}"
+    if missing:
+        action = f"install the package that has {missing!r}" + (", or fix the line" if found.editable else "")
     # A file that is served by itself has no entry.
     fix = action if found.file is not None else f"{action}, or remove its entry"
     owner = _named_package(found)

@@ -64,20 +64,26 @@ RESERVED = frozenset(
     {"/", "/healthz", "/readyz", "/metrics", "/mcp", "/openapi.json", "/toolplug.js", "/v1/openapi.json"}
 )
 RESERVED_TREES = (
+    "/.well-known/oauth-protected-resource",
     "/api",
     "/connect",
     "/v1/approvals",
     "/v1/chat",
+    "/v1/configuration",
     "/v1/connections",
     "/v1/explain",
     "/v1/grants",
+    "/v1/models",
     "/v1/providers",
     "/v1/reload",
     "/v1/responses",
+    "/v1/tasks",
     "/v1/tool-calls",
     "/v1/tools",
     "/v1/workers",
 )
+OF_PARTS = frozenset({"/v1/tasks"})
+"""Those of them that are for the part of a plugin, whether it is enabled or not; never for routes of a provider."""
 
 PartPaths = Mapping[str, ProviderEntry]
 """The paths of the parts of plugins, each with the entry of its plugin."""

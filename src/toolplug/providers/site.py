@@ -152,21 +152,9 @@ class Closing:
         await self._event.wait()
 
 
-class ThreadPool(Protocol):
-    """What `in_thread` uses: `toolplug.runtime.threads.FairThreads`."""
-
-    async def run(self, owner: str, function: Callable[[], T]) -> T:
-        """Call the function in a thread, in the owner's turn, and return its value."""
-        ...
-
-    def close(self) -> None:
-        """Let the threads end when their work ends, and refuse what waits."""
-        ...
-
-
-def thread_pool(key: str = "provider") -> ThreadPool:
+def thread_pool(key: str = "provider") -> library_types.FairThreads:
     """Return the pool of a provider, made with its context: a module that only defines providers loads no asyncio."""
-    pool: ThreadPool = import_module("toolplug.runtime.threads").FairThreads(f"{key}-work")
+    pool: library_types.FairThreads = import_module("toolplug.runtime.threads").FairThreads(f"{key}-work")
     return pool
 
 
@@ -221,7 +209,7 @@ class ProviderContext:
     call_hooks: CallHookSwitch = field(default_factory=CallHookSwitch)
     closing: Closing = field(default_factory=Closing)
     console_pages: Callable[[], Sequence[ConsolePage]] = tuple
-    threads: ThreadPool = field(default_factory=thread_pool)
+    threads: library_types.FairThreads = field(default_factory=thread_pool)
     changed: Callable[[], None] = ignore_change
     relist: Callable[[], Awaitable[None]] = list_nowhere
     sealing: Sealing = no_sealer

@@ -1,4 +1,4 @@
-"""Creating, checking and opening the SQLite file, and the meaning of its errors.
+"""Creating, checking and opening the SQLite file.
 
 A file is checked through connections that cannot write, so that one which this version cannot use stays unchanged.
 
@@ -11,8 +11,8 @@ import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
@@ -20,7 +20,8 @@ from typing import Literal, Self, TypeVar, cast
 
 import aiosqlite
 
-from toolplug.errors import StoreError, StoreRefused, StoreUnavailable
+from toolplug.errors import StoreRefused
+from toolplug.sqlite.errors import is_busy, is_corrupt, real_path, told_as_store_errors
 
 # How long a thread may take to end that could not connect.
 _END_S = 2.0
@@ -107,50 +108,6 @@ class _DaemonConnection(aiosqlite.Connection):
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-
-_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
-_CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-
-
-def is_busy(error: sqlite3.Error) -> bool:
-    """Return whether another connection holds a lock, so that the same statement may soon succeed."""
-    return _primary_code(error) in _BUSY
-
-
-def is_corrupt(error: sqlite3.Error) -> bool:
-    """Return whether the error means that the file is damaged."""
-    return _primary_code(error) in _CORRUPT
-
-
-def store_error(error: sqlite3.Error | OSError, path: Path) -> StoreError:
-    """Return the `StoreError` for an error of SQLite or the file system, naming the file."""
-    if isinstance(error, sqlite3.Error) and is_corrupt(error):
-        return StoreRefused(f"{path} is corrupt ({error}); move it away or restore a copy")
-    if isinstance(error, OSError):
-        why = f"{error.strerror}: {error.filename}"
-        return StoreUnavailable(f"{path} cannot be opened ({why}); name a place in `store` that can be written to")
-    return StoreUnavailable(f"{path}: {error}")
-
-
-@contextmanager
-def told_as_store_errors(path: Path) -> Generator[None]:
-    """Turn errors of SQLite and the file system inside the context into `StoreError`."""
-    try:
-        yield
-    except (sqlite3.Error, OSError) as error:
-        raise store_error(error, path) from error
-
-
-def real_path(path: Path) -> Path:
-    """Return the path to which symbolic links lead, so that a file has one lock and one log under all of its names."""
-    return Path(os.path.realpath(path))
-
-
-def _primary_code(error: sqlite3.Error) -> int:
-    # Errors of the Python module itself ("Cannot operate on a closed database") carry no code.
-    # The low byte is the primary code; the others say more of it (`SQLITE_BUSY_SNAPSHOT`).
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 Synchronous = Literal["normal", "full"]

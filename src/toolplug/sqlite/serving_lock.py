@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from toolplug.errors import StoreInUse
-from toolplug.sqlite.file import real_path, told_as_store_errors
+from toolplug.sqlite.errors import real_path, told_as_store_errors
 
 _POLL_S = 0.1
 _LOCKED_BYTE = 1 << 30

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from typing_extensions import TypedDict
 
 from toolplug.errors import StoreRefused, StoreUnavailable
-from toolplug.sqlite.file import real_path
+from toolplug.sqlite.errors import real_path
 from toolplug.sqlite.serving_lock import CAN_SHARE, open_lock, try_lock
 from toolplug.stores.store import Change, Event
 

@@ -15,7 +15,8 @@ from secrets import token_hex
 from typing import Self
 
 from toolplug.errors import StoreUnavailable
-from toolplug.sqlite.file import Connection, SqliteFile, Synchronous, told_as_store_errors
+from toolplug.sqlite.errors import told_as_store_errors
+from toolplug.sqlite.file import Connection, SqliteFile, Synchronous
 from toolplug.sqlite.shared import (
     LOOK_S,
     LOOK_WITHOUT_SOCKETS_S,

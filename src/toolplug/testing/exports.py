@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from toolplug.exports import loader
+from toolplug.exports import loader, make_lister
 
 HOMES = {
     "BrokenRule": "toolplug.testing.broken_rule",
@@ -29,3 +29,4 @@ HOMES = {
 
 NAMES = list(HOMES)
 load: Callable[[str], object] = loader("toolplug.testing", HOMES)
+list_names: Callable[[], list[str]] = make_lister("toolplug.testing", NAMES)

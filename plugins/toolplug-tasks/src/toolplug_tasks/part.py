@@ -17,13 +17,21 @@ class TasksPart(RunningPart[TaskSettings]):
     """The tasks of a host, and the extension of the protocol over them."""
 
     def __init__(self, services: PartServices, settings: TaskSettings, code: ModuleType) -> None:
-        self._settings = settings
-        self.tasks: Any = code.RunningTasks(services, lambda: self._settings)
+        self._plugins = services.plugins
+        self._section = settings
+        self.tasks: Any = code.RunningTasks(services, self.read_settings)
         self.extension: Any = code.TasksExtension(self.tasks)
 
     def configure(self, settings: TaskSettings | None) -> None:
         """Use other settings, for calls that begin from now on."""
-        self._settings = settings or self._settings
+        self._section = settings or TaskSettings()
+
+    def read_settings(self) -> TaskSettings:
+        """Return the keys of the section, then those of the entry under `providers`."""
+        entries = (getattr(plugin, "config", None) for plugin in self._plugins.get_plugins())
+        entry = next((found for found in entries if isinstance(found, TaskSettings)), self._section)
+        section = {name: getattr(self._section, name) for name in self._section.model_fields_set}
+        return entry.model_copy(update=section)
 
     def tell_decision(self, ticket: Ticket) -> None:
         """Let the tasks go on that wait for this decision."""
@@ -44,6 +52,7 @@ async def _open(services: PartServices, settings: TaskSettings) -> TasksPart:
 PART = HostPart(
     name="tasks",
     settings=TaskSettings,
+    always=True,
     open=_open,
     routes=lambda: import_module("toolplug_tasks.routes").ROUTES,
     paths=("/v1/tasks",),

@@ -8,10 +8,13 @@ from typing import Any
 
 from toolplug import FunctionProvider, HostPart, McpExtension, ProviderContext, Ticket
 from toolplug_tasks.part import TasksPart
+from toolplug_tasks.settings import TaskSettings
 
 
 class Tasks(FunctionProvider):
-    """Tasks of Model Context Protocol; the section `tasks` of the file has the settings."""
+    """Tasks of Model Context Protocol; its settings are here or in the section `tasks` of the file."""
+
+    Config = TaskSettings
 
     _site: ProviderContext
 
@@ -39,5 +42,5 @@ class Tasks(FunctionProvider):
     def _part(self) -> TasksPart | None:
         try:
             return self._site.service(TasksPart)
-        except LookupError:  # the host starts, or has no section
+        except LookupError:  # the host starts
             return None

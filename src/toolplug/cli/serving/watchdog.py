@@ -25,6 +25,7 @@ _LOOP_MODULES = ("asyncio.", "selectors", "uvloop")
 """Prefixes of the modules that run the loop; what they have called holds it up."""
 
 _LOG = logging.getLogger("toolplug.execution")
+_BLOCKING = "; write code that blocks as a plain `def`, which runs in a thread"
 
 
 class Watchdog:
@@ -115,7 +116,9 @@ class Watchdog:
         if self._on_block is not None:
             self._on_block(shown)
             return
-        _LOG.warning("%s holds up the event loop, %d ms by now: %s%s%s", who, lag_s * 1000, shown, self._task(), more)
+        how = _BLOCKING if package is not None else ""
+        where = f"{shown}{self._task()}{how}{more}"
+        _LOG.warning("%s holds up the event loop, %d ms by now: %s", who, lag_s * 1000, where)
 
     def _task(self) -> str:
         """Return the name of the task that runs, if somebody has named it."""

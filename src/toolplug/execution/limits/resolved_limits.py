@@ -2,7 +2,7 @@
 
 For timeouts and sizes the most specific level wins; counters do not override: each level that sets one must admit
 (reference/configuration). The metadata of a field of `Limits` says which of the two it is. A new limit needs only its
-field here and the place where it is applied, which reads it from `limits_of(plan)`.
+field here and the place where it is applied, which reads it from `plan.limits`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from toolplug import library_types
-from toolplug.catalog.plan import Limiter, Plan, Retry, Setting
+from toolplug.catalog.plan import Limiter, Retry, Setting
 from toolplug.catalog.text import pluralize
 from toolplug.config.units import (
     DEFAULT_ORIGIN,
@@ -330,8 +330,3 @@ class PlanLimits(TypedDict):
     retry: Retry | None
     artifacts: library_types.Artifacts | None
     limits: ResolvedLimits
-
-
-def limits_of(plan: Plan) -> ResolvedLimits | None:
-    """Return the limits that a plan was built with; None for a tool that is not configurable."""
-    return plan.limits if isinstance(plan.limits, ResolvedLimits) else None

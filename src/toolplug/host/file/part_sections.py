@@ -23,7 +23,7 @@ from toolplug.host.file.tool_servers import SECTION as SERVERS
 from toolplug.part_protocols.host_part import HostPart
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderState
 from toolplug.providers.loading import ProviderType
-from toolplug.providers.routes import DeclaredRoutes, is_reserved, route_problems
+from toolplug.providers.routes import OF_PARTS, DeclaredRoutes, is_reserved, route_problems
 
 HOOK = "host_part"
 
@@ -221,7 +221,7 @@ class TakenByParts:
         # `dir`: a section becomes an attribute of the settings, and one called `copy` would hide a method of pydantic.
         names = (SECTION, SERVERS, *HostSettings.model_fields, *dir(HostSettings), *_RECORDS)
         self._names = dict.fromkeys(names, "the host")
-        self._paths = {"/v1/configuration": "the host"}  # the others are reserved for routes of providers, too
+        self._paths: dict[str, str] = {}
         self._scopes: dict[str, str] = dict.fromkeys(map(str, HOST_SCOPES), "the host")
         for part in parts:
             self.add(part, "the host")
@@ -275,7 +275,7 @@ class TakenByParts:
         for path in part.paths:
             if not _PATH.fullmatch(path):
                 raise InvalidDefinition(f"gives the path {path!r}; give {_SEGMENTS}")
-            if is_reserved(path) or path in self._paths:
+            if (is_reserved(path) and path not in OF_PARTS) or path in self._paths:
                 raise InvalidDefinition(f"gives the path {path!r}, which is one of {self._paths.get(path, 'the host')}")
         for path in part.shared:
             if path not in part.paths:

@@ -20,9 +20,9 @@ from toolplug.catalog.text import is_identity
 from toolplug.errors import SessionGone, SessionNotFound
 from toolplug.host.file.settings import ApiKey, Auth, Jwt
 from toolplug.http.auth.peer import TrustedProxies, peer_of
-from toolplug.http.errors import HttpProblem
+from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.requests import HostState, query_fields
-from toolplug.http.routing import EVERY_SCOPE
+from toolplug.http.routing import EVERY_SCOPE, HostRoute
 from toolplug.part_protocols.sessions import HostSession, HostSessions
 from toolplug.stores.store import name_digest
 
@@ -259,6 +259,20 @@ def viewer_of(request: Request[HostState]) -> Principal:
     if not principal.has_scope(OPERATOR):
         raise insufficient_scope(OPERATOR)
     return replace(principal, tenant=tenant)
+
+
+def check_tenant_fields(route: HostRoute, request: Request[HostState], principal: Principal) -> None:
+    """Refuse a query that names tenants where the route takes none: it would be answered for the caller's own.
+
+    Raises `HttpProblem`.
+    """
+    fields, known = query_fields(request), {parameter.name for parameter in route.parameters}
+    for name in {"tenant", "tenants"} & fields.keys() - known:
+        if fields[name] == principal.tenant:
+            continue
+        if not principal.has_scope(OPERATOR):
+            raise insufficient_scope(OPERATOR)
+        raise invalid_request(f"this route acts in the caller's own tenant only; leave {name!r} out", name)
 
 
 _TOKENS = "toolplug.http.auth.jwt"

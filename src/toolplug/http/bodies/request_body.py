@@ -351,7 +351,7 @@ def _validate(fields: Fields, model: type[M]) -> M:
         return model.model_validate(fields)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=True)[0]
-        raise _problem(first, model) from None
+        raise _problem(first, fields, model) from None
 
 
 def _check_items(fields: Fields, model: type[BaseModel]) -> None:
@@ -364,12 +364,10 @@ def _check_items(fields: Fields, model: type[BaseModel]) -> None:
 
 
 _SHOWN = 100
-_UNION_MEMBER = "literal["
-"""How the part of pydantic's location begins that names a member of a union; it is no key of the body."""
 
 
-def _problem(first: ErrorDetails, model: type[BaseModel]) -> HttpProblem:
-    where = tuple(part for part in first["loc"] if not str(part).startswith(_UNION_MEMBER))
+def _problem(first: ErrorDetails, fields: Fields, model: type[BaseModel]) -> HttpProblem:
+    where = _place(first, fields)
     field = _path(where)
     if first["type"] == "extra_forbidden":
         return _unknown_field(where, model)
@@ -383,6 +381,23 @@ def _problem(first: ErrorDetails, model: type[BaseModel]) -> HttpProblem:
     if not field:
         return invalid_request(own_text(first))
     return invalid_request(f"{field!r}: {own_text(first)}" if right is None else f"{field!r} should be {right}", field)
+
+
+def _place(error: ErrorDetails, value: object) -> Place:
+    """Return an error's location in the body.
+
+    Pydantic's location also has the names of members of a union, such as `dict[str,any]`, which are no keys.
+    """
+    place: list[int | str] = []
+    for part in error["loc"]:
+        if isinstance(value, Mapping) and part in value:
+            value = cast("Mapping[object, object]", value)[part]
+        elif isinstance(value, list) and isinstance(part, int):
+            value = cast("list[object]", value)[part]
+        elif place and (error["type"] != "missing" or part != error["loc"][-1]):
+            continue
+        place.append(part)
+    return tuple(place)
 
 
 def _path(where: Iterable[int | str]) -> str:

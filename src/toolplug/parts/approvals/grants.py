@@ -282,11 +282,15 @@ class Grants:
                 message = f"the tenant has {MAX_GRANTS_OF_TENANT} grants, the most there can be; revoke some"
                 raise ApiError("too_many_grants", message, "grant")
 
-    async def list_grants(self, tenant: str, is_wanted: Callable[[Grant], bool]) -> list[Grant]:
-        """Return the wanted grants of a tenant that have not expired, the newest first. Raises `StoreError`."""
+    async def list_grants(self, tenant: str | None, is_wanted: Callable[[Grant], bool]) -> list[Grant]:
+        """Return the wanted grants of a tenant, None for all, that have not expired, the newest first.
+
+        Raises `StoreError`.
+        """
         found: list[Grant] = []
         pending = {held.key: held.pending for _, group in self._groups.items() for held in group.held}
-        async for page in key_pages(self._store, f"{_PREFIX}{tenant_digest(tenant)}/"):
+        prefix = _PREFIX if tenant is None else f"{_PREFIX}{tenant_digest(tenant)}/"
+        async for page in key_pages(self._store, prefix):
             for key in page:
                 record = await self._store.read(key)
                 held = None if record is None else read_held(key, record)

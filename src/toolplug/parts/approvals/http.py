@@ -117,23 +117,29 @@ def _own_call(host: Host) -> str:
 
 
 _EVERY = Parameter("tenants", "all: those of every tenant, for the scope `operator`", choices=("all",))
+
+
+def _asked_tenant(request: HostRequest) -> str | None:
+    """Return the tenant that the query asks about, None for all of them. Raises `HttpProblem` without the scope."""
+    everywhere = query_fields(request).get("tenants")
+    if everywhere is None:
+        return viewer_of(request).tenant
+    if everywhere != "all":
+        raise invalid_request(f"tenants must be all, not {everywhere!r}", "tenants")
+    if not request.state["principal"].has_scope(OPERATOR):
+        raise insufficient_scope(OPERATOR)
+    return None
+
+
 _OF = Parameter("tenant", "of the call, where it is not the caller's own; for the scope `operator`")
 
 
-@route("GET", _ALL, SEEING_APPROVALS, "Calls that wait for a person", parameters=(_EVERY,))
+@route("GET", _ALL, SEEING_APPROVALS, "Calls that wait for a person", parameters=(_OF, _EVERY))
 @answers(ApprovalList, errors=(400,))
 async def list_approvals(request: HostRequest) -> OrjsonResponse[ApprovalList]:
     """Answer the tickets of the caller's tenant, or of all, that can still be decided or used."""
-    state = request.state
-    approvals, everywhere = state["host"].approvals, query_fields(request).get("tenants")
-    if everywhere is None:
-        tickets = await approvals.waiting(state["principal"].tenant)
-    elif everywhere == "all":
-        if not state["principal"].has_scope(OPERATOR):
-            raise insufficient_scope(OPERATOR)
-        tickets = await approvals.everywhere()
-    else:
-        raise invalid_request(f"tenants must be all, not {everywhere!r}", "tenants")
+    approvals, tenant = request.state["host"].approvals, _asked_tenant(request)
+    tickets = await approvals.everywhere() if tenant is None else await approvals.waiting(tenant)
     return OrjsonResponse({"approvals": [_show(ticket) for ticket in tickets]}, 200, NO_STORE)
 
 
@@ -188,6 +194,7 @@ class GrantList(TypedDict):
 _OF_GRANTS = Parameter("tenant", "whose grants they are, where it is not the caller's own; for the scope `operator`")
 _TOOL = Parameter("tool", "those for the tool of this name")
 _CALLER = Parameter("caller", "those of this caller")
+_OF_LIST = (_TOOL, _CALLER, _OF_GRANTS, _EVERY)
 
 
 def _grants(request: HostRequest) -> Grants:
@@ -196,17 +203,17 @@ def _grants(request: HostRequest) -> Grants:
     return part.own.grants
 
 
-@route("GET", "/v1/grants", SEEING_APPROVALS, "What people have allowed", parameters=(_TOOL, _CALLER, _OF_GRANTS))
-@answers(GrantList)
+@route("GET", "/v1/grants", SEEING_APPROVALS, "What people have allowed", parameters=_OF_LIST)
+@answers(GrantList, errors=(400,))
 async def list_grants(request: HostRequest) -> OrjsonResponse[GrantList]:
-    """Answer the grants of the caller's tenant that have not expired."""
+    """Answer the grants of the caller's tenant, or of all, that have not expired."""
     fields = query_fields(request)
     tool, caller = fields.get("tool"), fields.get("caller")
 
     def is_wanted(grant: Grant) -> bool:
         return tool in (None, grant.tool) and caller in (None, grant.caller)
 
-    found = await _grants(request).list_grants(viewer_of(request).tenant, is_wanted)
+    found = await _grants(request).list_grants(_asked_tenant(request), is_wanted)
     return OrjsonResponse({"grants": [cast("GrantAnswer", grant._asdict()) for grant in found]}, 200, NO_STORE)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Awaitable, Callable
 from typing import Literal, NotRequired, cast
 
 from pydantic import TypeAdapter
@@ -11,7 +12,7 @@ from typing_extensions import TypedDict
 from toolplug.catalog.call import CallContext, NobodyToAsk, ToolCall
 from toolplug.catalog.plan import Plan
 from toolplug.config.units import timestamp
-from toolplug.execution.user_auth import ScopeOf
+from toolplug.execution.user_auth import ScopeOf, no_scope
 from toolplug.part_protocols.approvals import Ticket, TicketState
 from toolplug.signatures.values import canonical, decode_arguments
 from toolplug.stores.store import name_digest, tenant_digest
@@ -67,8 +68,10 @@ class StoredApproval(TypedDict):
 
 KEPT: TypeAdapter[StoredApproval] = TypeAdapter(StoredApproval)
 
+Digest = Callable[[Plan, ToolCall, CallContext], Awaitable[str]]
 
-async def digest_call(plan: Plan, call: ToolCall, context: CallContext, scope_of: ScopeOf) -> str:
+
+async def digest_call(plan: Plan, call: ToolCall, context: CallContext, scope_of: ScopeOf = no_scope) -> str:
     """Return the digest of all that a repetition must have in common.
 
     That is the tool, its definition, the arguments, the caller, its credentials, whose scope `scope_of` returns, and

@@ -129,7 +129,7 @@ def _closed_object(given: Rule, at: str) -> dict[str, object]:
     required = given.get("required", [])
     if not isinstance(required, list) or not all(name in named for name in cast("list[object]", required)):
         raise _invalid("required is a list of names that properties has", at)
-    closed = {name: _close(item, f"{at}/{pointer_part(name)}") for name, item in named.items()}
+    closed = {name: _close(item, f"{at}/properties{pointer_part(name)}") for name, item in named.items()}
     return {"type": "object", "properties": closed, "required": [*named], "additionalProperties": False}
 
 

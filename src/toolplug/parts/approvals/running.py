@@ -6,6 +6,7 @@ import logging
 from collections.abc import Generator, Mapping
 from contextlib import aclosing, contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from secrets import token_hex
 from typing import NamedTuple
 
@@ -16,7 +17,6 @@ from toolplug.catalog.text import clean_text
 from toolplug.errors import ApiError, InvalidJson, StoreConflict, StoreError
 from toolplug.execution.accounting import audit
 from toolplug.execution.results import denied_result, limited_result, unavailable
-from toolplug.execution.user_auth import ScopeOf, no_scope
 from toolplug.part_protocols.approvals import (
     LIFE_S,
     NO_TERMS,
@@ -44,6 +44,7 @@ from toolplug.parts.approvals.records import (
     KEPT,
     TICKETS,
     WAITING,
+    Digest,
     StoredApproval,
     approved_key,
     digest_call,
@@ -97,10 +98,10 @@ class Approvals:
     """
 
     def __init__(
-        self, store: Store, *, life_s: float = LIFE_S, tools: HostTools = NO_TOOLS, scope_of: ScopeOf = no_scope
+        self, store: Store, *, life_s: float = LIFE_S, tools: HostTools = NO_TOOLS, digest: Digest = digest_call
     ) -> None:
         self._store = store
-        self._scope_of = scope_of
+        self._digest = digest
         self._tools = tools
         self.life_s: float = life_s
         self.grants: Grants = Grants(store)
@@ -304,7 +305,7 @@ class Approvals:
         return made
 
     async def _new(self, plan: Plan, call: ToolCall, context: CallContext, why: str | None) -> ToolResult:
-        body = await digest_call(plan, call, context, self._scope_of)
+        body = await self._digest(plan, call, context)
         kept = question_of(plan, call, context, why, self._store.now(), self.life_s, body)
         same = equal_key(kept)
         index = await self._store.read(same)
@@ -365,7 +366,7 @@ class Approvals:
                 )
             kept, revision = found
             goes_on = kept.get("goes_on")
-            if kept["body"] != await digest_call(plan, call, context, self._scope_of):
+            if kept["body"] != await self._digest(plan, call, context):
                 return None
             match kept["state"]:
                 case "waiting":
@@ -399,7 +400,7 @@ class Approvals:
 
     async def _use_approved(self, plan: Plan, call: ToolCall, context: CallContext) -> Claim | None:
         """Claim an approved ticket of the same call; None if there is none."""
-        prefix = approved_key(context.principal.tenant, await digest_call(plan, call, context, self._scope_of), "")
+        prefix = approved_key(context.principal.tenant, await self._digest(plan, call, context), "")
         for key in await self._store.keys(prefix, limit=MAX_APPROVED):
             claim = await self._use(key.removeprefix(prefix), plan, call, context)
             if isinstance(claim, Claim):
@@ -468,7 +469,10 @@ class RunningApprovals(RunningPart[ApprovalSettings]):
 
     def __init__(self, services: PartServices, settings: ApprovalSettings) -> None:
         self.own: Approvals = Approvals(
-            services.store, life_s=settings.life, tools=services.tools, scope_of=services.calls.scope_of
+            services.store,
+            life_s=settings.life,
+            tools=services.tools,
+            digest=partial(digest_call, scope_of=services.calls.scope_of),
         )
         self.approvals: HostApprovals | None = self.own
         self._events = self.own.events = self.own.grants.events = TicketEvents(

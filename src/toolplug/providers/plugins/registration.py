@@ -241,21 +241,21 @@ class PluginManager(pluggy.PluginManager):
 
     def followers(self, hook: str = "provider_changed") -> list[ChangeFollower]:
         """Return the implementations of a hook that takes one change, in the order in which they are asked."""
-        return [ChangeFollower(plugin.site, ask, plugin.owner) for ask, plugin in self._asked(hook)]
+        return [ChangeFollower(plugin.site, ask, plugin.owner) for ask, plugin in self._find_asking(hook)]
 
     def rankers(self) -> list[ToolRanker]:
         """Return the implementations of `rank_tools`, in the order in which they are asked."""
-        return [ToolRanker(ask, plugin.owner) for ask, plugin in self._asked("rank_tools")]
+        return [ToolRanker(ask, plugin.owner) for ask, plugin in self._find_asking("rank_tools")]
 
     def ask_describers(self) -> None:
         """Let `descriptions` ask the implementations of `describe_tools` of the plugins that run now."""
-        asked = self._asked("describe_tools")
+        asked = self._find_asking("describe_tools")
         self.descriptions.use([ToolDescriber(ask, plugin.owner, plugin.key) for ask, plugin in asked])
 
     def console_pages(self) -> list[ConsolePage]:
         """Return the pages that running plugins offer to the console, with whole paths; one that fails has none."""
         pages: dict[str, ConsolePage] = {}
-        for ask, plugin in self._asked("console_pages"):
+        for ask, plugin in self._find_asking("console_pages"):
             try:
                 for page in cast("Iterable[object]", ask()):
                     if not isinstance(page, ConsolePage):
@@ -269,7 +269,7 @@ class PluginManager(pluggy.PluginManager):
     def mcp_extensions(self) -> list[McpExtension]:
         """Return the extensions of the protocol that running plugins have, one of each name."""
         found: dict[str, _SameName] = {}
-        for ask, plugin in self._asked("mcp_extensions"):
+        for ask, plugin in self._find_asking("mcp_extensions"):
             try:
                 own = list(cast("Iterable[McpExtension]", ask()))
                 # Before any of them is taken: half of what a plugin offers is not what it means.
@@ -285,7 +285,7 @@ class PluginManager(pluggy.PluginManager):
     def toolset_sources(self) -> dict[str, OpenToolsetSource]:
         """Return the functions of running plugins that open toolset sources, by kind; one that fails has none."""
         kinds: dict[str, OpenToolsetSource] = {}
-        for ask, plugin in self._asked("toolset_sources"):
+        for ask, plugin in self._find_asking("toolset_sources"):
             try:
                 # In this order, so that a kind of an earlier plugin is not replaced.
                 kinds = {**cast("Mapping[str, OpenToolsetSource]", ask()), **kinds}
@@ -298,7 +298,7 @@ class PluginManager(pluggy.PluginManager):
         # pluggy keeps the one that is called first at the end.
         return reversed(caller.get_hookimpls())
 
-    def _asked(self, hook: str) -> Iterator[tuple[Callable[..., Any], RunningPlugin]]:
+    def _find_asking(self, hook: str) -> Iterator[tuple[Callable[..., Any], RunningPlugin]]:
         """Yield how each implementation of a hook is asked, and its plugin, in the order in which they are asked."""
         running = {each.key: each for each in self._running}
         for item in self._implementing(hook):

@@ -37,9 +37,9 @@ class CodedProvider(NamedTuple):
     single: object = None
 
     @property
-    def scopes(self) -> frozenset[str]:
-        """The scopes that its routes ask for by name."""
-        return declared_scopes(self.kind)
+    def scopes(self) -> frozenset[str] | None:
+        """The scopes that its routes ask for by name, None if only a start can tell, as of what `routes()` returns."""
+        return declared_scopes(self.kind) if self.kind.routes is FunctionProvider.routes else None
 
 
 def is_single(plugin: object) -> bool:

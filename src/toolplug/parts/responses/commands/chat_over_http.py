@@ -7,16 +7,12 @@ from contextlib import contextmanager
 from typing import cast
 
 import orjson
-import typer
-from httpx2 import Client, EventSource, InvalidURL, RequestError, SSEError, Timeout
+from httpx2 import Client, SSEError
 
-from toolplug.catalog.exact_json import dump_json
-from toolplug.cli.host_answers import refusal
+from toolplug.cli.host_answers import host_client, post_for_events, refusal, unreachable_as_refusal
 from toolplug.errors import HostRefused, HostUnreachable
 from toolplug.parts.responses.builder import Event
 
-_MAX_EVENT_BYTES = 16 * 1024 * 1024
-_CONNECT_S = 10.0
 _ANSWER_S = 660.0
 """A host waits for a model for ten minutes by default, and sends nothing in that time."""
 _SERVER_ERROR = 500
@@ -31,7 +27,7 @@ class RunningHost:
 
     def is_ready(self) -> bool:
         """Return whether a model is configured. Raises `HostError` if the host would refuse a message too."""
-        with _unreachable_as_refusal(self._client):
+        with unreachable_as_refusal(self._client):
             response = self._client.get("/v1/models")
         if response.is_success or response.status_code >= _SERVER_ERROR:
             return True
@@ -42,22 +38,17 @@ class RunningHost:
 
     def events(self, request: dict[str, object]) -> Generator[Event]:
         """Yield the events of a new response; closing hangs up, which cancels it. Raises `HostError`."""
-        headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
-        body = dump_json(request)
         with (
-            _unreachable_as_refusal(self._client),
-            self._client.stream("POST", "/v1/responses", content=body, headers=headers) as response,
+            unreachable_as_refusal(self._client),
+            post_for_events(self._client, "/v1/responses", request) as sent_events,
         ):
-            if not response.is_success:
-                response.read()
-                raise refusal(response)
             try:
-                for sent in EventSource(response, _MAX_EVENT_BYTES):
+                for sent in sent_events:
                     if sent.data == _END:
                         return
                     yield cast("Event", orjson.loads(sent.data))
             except (SSEError, orjson.JSONDecodeError):
-                raise HostUnreachable(f"what answers at {response.url} is no toolplug host") from None
+                raise HostUnreachable(f"what answers at {self._client.base_url} is no toolplug host") from None
         raise HostUnreachable(f"the host at {self._client.base_url} closed the connection before the end of the answer")
 
 
@@ -66,17 +57,5 @@ def connect_to_host(url: str, key: str | None, agent: str | None, session: str |
     """Connect for the length of the block. Raises `typer.BadParameter` for an invalid URL."""
     given = {"Authorization": key and f"Bearer {key}", "X-Toolplug-Agent": agent, "X-Toolplug-Session": session}
     headers = {name: value for name, value in given.items() if value}
-    try:
-        with Client(base_url=url, headers=headers, timeout=Timeout(_CONNECT_S, read=_ANSWER_S)) as client:
-            yield RunningHost(client)
-    except InvalidURL as error:
-        raise typer.BadParameter(f"--url {url!r}: {error}") from None
-
-
-@contextmanager
-def _unreachable_as_refusal(client: Client) -> Generator[None]:
-    try:
-        yield
-    except RequestError as error:
-        reason = str(error) or type(error).__name__
-        raise HostUnreachable(f"no host answers at {client.base_url}: {reason}") from None
+    with host_client(url, headers, _ANSWER_S) as client:
+        yield RunningHost(client)

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
-import typer
-from httpx2 import Client, EventSource, InvalidURL, RequestError, Timeout
+from httpx2 import Client
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from toolplug.catalog.call import ToolStatus
-from toolplug.catalog.exact_json import dump_json
 from toolplug.cli.arguments import arguments_from
-from toolplug.cli.host_answers import refusal
+from toolplug.cli.host_answers import host_client, post_for_events, refusal
 from toolplug.cli.output import print_json, print_progress, print_result
 from toolplug.config.nearest import name_hint
 from toolplug.errors import HostUnreachable
 from toolplug.http.tools import CallAnswer
 
-_MAX_EVENT_BYTES = 16 * 1024 * 1024
-_CONNECT_S = 10.0
 _ANSWER_S = 330.0  # a call may take five minutes
 
 Schemas = Mapping[str, Mapping[str, object]]
@@ -47,7 +42,7 @@ class _ShownProgress(BaseModel):
 
 def call(url: str, key: str | None, code: str, tool: str, words: Sequence[str], *, as_json: bool) -> int:
     """Call the tool, print its result and return the exit code. Raises `HostError` and `typer.BadParameter`."""
-    with _open(url, key) as client:
+    with host_client(url, _headers(key), _ANSWER_S) as client:
         schemas = _schemas(client, code)
         answer = _answer(client, code, tool, arguments_from(words, schemas.get(tool, {})))
     if as_json:
@@ -60,7 +55,7 @@ def call(url: str, key: str | None, code: str, tool: str, words: Sequence[str], 
 
 def prompt(url: str, key: str | None, code: str, *, markdown: bool) -> str:
     """Return the session in words, as the host has it. Raises `HostError` and `typer.BadParameter`."""
-    with _open(url, key) as client:
+    with host_client(url, _headers(key), _ANSWER_S) as client:
         kind = "text/markdown" if markdown else "text/plain"
         response = client.get(f"/api/sessions/{code}/prompt", headers={"Accept": kind})
         if not response.is_success:
@@ -68,17 +63,8 @@ def prompt(url: str, key: str | None, code: str, *, markdown: bool) -> str:
         return response.text
 
 
-@contextmanager
-def _open(url: str, key: str | None) -> Generator[Client]:
-    """Open a client of the host. Raises `HostUnreachable` and `typer.BadParameter` for what fails inside."""
-    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-    try:
-        with Client(base_url=url, headers=headers, timeout=Timeout(_CONNECT_S, read=_ANSWER_S)) as client:
-            yield client
-    except InvalidURL as error:
-        raise typer.BadParameter(f"--url {url!r}: {error}") from None
-    except RequestError as error:
-        raise HostUnreachable(f"no host answers at {url}: {str(error) or type(error).__name__}") from None
+def _headers(key: str | None) -> dict[str, str]:
+    return {} if key is None else {"Authorization": f"Bearer {key}"}
 
 
 def _schemas(client: Client, code: str) -> Schemas:
@@ -94,14 +80,9 @@ def _schemas(client: Client, code: str) -> Schemas:
 
 
 def _answer(client: Client, code: str, tool: str, arguments: Mapping[str, object]) -> CallAnswer:
-    body = dump_json({"id": "cli", "tool": tool, "arguments": arguments})
-    headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
-    with client.stream("POST", f"/api/sessions/{code}/tool-calls", content=body, headers=headers) as response:
-        if not response.is_success:
-            # A stream has not read its body, which holds the error.
-            response.read()
-            raise refusal(response)
-        for sent in EventSource(response, _MAX_EVENT_BYTES):
+    body = {"id": "cli", "tool": tool, "arguments": arguments}
+    with post_for_events(client, f"/api/sessions/{code}/tool-calls", body) as events:
+        for sent in events:
             if sent.event == "progress":
                 progress = _ShownProgress.model_validate_json(sent.data)
                 print_progress(progress.progress, progress.total, progress.message)
