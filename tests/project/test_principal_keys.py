@@ -46,7 +46,6 @@ REASONS = {
         "http/auth/jwt.py:Tokens._principal",
         "http/tools.py:delegate",
         "parts/approvals/held.py:show_grant",
-        "parts/approvals/http.py:_show",
         "parts/approvals/records.py:ticket_of",
         "parts/approvals/running.py:Approvals._decide",
         "parts/approvals/terms.py:_caller",

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from toolplug.cli.logs import log_service
-from toolplug.cli.options import ConfigOption, JsonOption, LogFormatOption, config_file
+from toolplug.cli.options import ConfigOption, JsonOption, LogFormatOption, PortOption, config_file
 from toolplug.cli.serve import SERVING, CodeArgument, import_serving, served_file
 
 app: typer.Typer = typer.Typer()
@@ -18,9 +18,7 @@ app: typer.Typer = typer.Typer()
 def dev(
     code: CodeArgument = None,
     config: ConfigOption = None,
-    port: Annotated[
-        int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="The port; 0 takes a free one.")
-    ] = 8080,
+    port: PortOption = 8080,
     opens: Annotated[bool, typer.Option("--open/--no-open", help="Open the console in a browser.")] = True,
     log_format: LogFormatOption = None,
     as_json: JsonOption = False,

@@ -24,6 +24,9 @@ NO_CONFIGURATION = Problem(
     hint="toolplug init writes one",
 )
 
+PortOption: TypeAlias = Annotated[
+    int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="The port; 0 takes a free one.")
+]
 ConfigOption: TypeAlias = Annotated[
     Path | None,
     typer.Option(

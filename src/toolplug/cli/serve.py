@@ -14,7 +14,15 @@ from typing import Annotated
 import typer
 
 from toolplug.cli.logs import log_service
-from toolplug.cli.options import ConfigOption, JsonOption, LockedOption, LogFormatOption, config_file, missing_package
+from toolplug.cli.options import (
+    ConfigOption,
+    JsonOption,
+    LockedOption,
+    LogFormatOption,
+    PortOption,
+    config_file,
+    missing_package,
+)
 from toolplug.host.file.part_sections import built_in
 
 app: typer.Typer = typer.Typer()
@@ -52,9 +60,7 @@ def serve(
     code: CodeArgument = None,
     config: ConfigOption = None,
     host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="The port; 0 takes a free one.")
-    ] = 8080,
+    port: PortOption = 8080,
     reload: Annotated[
         bool, typer.Option("--reload", help="Watch the configuration and the code of its providers.")
     ] = False,
