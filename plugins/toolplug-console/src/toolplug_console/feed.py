@@ -20,7 +20,16 @@ import orjson
 
 from toolplug import CallContext, Principal, ToolDefinition, ToolResult, ToolStatus
 from toolplug_console.hour import Hour, tick_of
-from toolplug_console.notes import MAX_SHOWN, Arguments, Note, NotesOfTenant, QuickNote, most_telling, notes_of
+from toolplug_console.notes import (
+    MAX_SHOWN,
+    Arguments,
+    Note,
+    NotesOfTenant,
+    QuickNote,
+    most_telling,
+    notes_of,
+    origin_of,
+)
 from toolplug_console.seen_call import (
     HOSTS_OWN,
     NOT_REACHED,
@@ -190,7 +199,7 @@ class CallFeed:
                 None if arguments is None else (arguments, result.output),
                 # At once, as ids of calls are not unique.
                 self._watched.of(result.call_id, context.request_id) if self._watched.lines else "",
-                context,
+                origin_of(context),
             )
         )
         if len(fresh) >= MAX_FRESH:
@@ -340,8 +349,7 @@ class CallFeed:
         sensitive = note.title in self._sensitive or (
             tool is not None and (tool.hints.sensitive or tool.ref.name in self._sensitive)
         )
-        place = self._places.of(note.call_id, note.context.request_id)
-        seen = seen_call(note, number, place, sensitive=sensitive)
+        seen = seen_call(note, number, self._places.of, sensitive=sensitive)
         self._remember(seen)
         if self._hour is not None:
             self._unshared.append(seen)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, islice, zip_longest
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
@@ -13,6 +13,26 @@ from toolplug import CallContext, Principal, ToolDefinition, ToolStatus
 MAX_SHOWN = 100
 """Calls of a tenant in one batch; of more, failures come first, and the others are counted."""
 Arguments: TypeAlias = Mapping[str, object] | str | bytes
+
+
+class Origin(NamedTuple):
+    """What is noted of the context of a call.
+
+    Not the context itself: it has the caller's credentials, and what answers its request, which would stay until the
+    next batch.
+    """
+
+    agent: str | None
+    session: str | None
+    request_id: str
+    trace_context: Mapping[str, str]
+    conversation: str
+    approval: str | None
+
+
+QuickOrigin: TypeAlias = tuple[str | None, str | None, str, Mapping[str, str], str, str | None]
+"""The fields of an `Origin`, taken in one step."""
+origin_of: Callable[[CallContext], QuickOrigin] = itemgetter(*map(CallContext._fields.index, Origin._fields))
 
 
 class Note(NamedTuple):
@@ -32,7 +52,7 @@ class Note(NamedTuple):
     duration_s: float
     texts: tuple[Arguments, str] | None
     would: str
-    context: CallContext
+    origin: QuickOrigin
 
     @property
     def title(self) -> str:
@@ -52,7 +72,7 @@ QuickNote: TypeAlias = tuple[
     float,
     tuple[Arguments, str] | None,
     str,
-    CallContext,
+    QuickOrigin,
 ]
 """The fields of a `Note`. Every call makes this and no `Note`, which takes 0.5 µs longer, and several times that where
 the processor has forgotten this code since the last request."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2s
 from typing import cast
 
 from toolplug import Principal, ToolStatus
-from toolplug_console.notes import Arguments, Note
+from toolplug_console.notes import Arguments, Note, Origin
 
 ADMIN = "admin"
 OPERATOR = "operator"
@@ -81,9 +81,12 @@ _EMPTY = ("", None, False)
 _LISTED = tuple(name for name in SeenCall.__dataclass_fields__ if name not in ("place", "arguments", "output"))
 
 
-def seen_call(note: Note, number: int, place: str, *, sensitive: bool) -> SeenCall:
-    """Return the call of a note, with its arguments and its output if they are kept and it is not sensitive."""
-    tool, context, texts = note.tool, note.context, None if sensitive else note.texts
+def seen_call(note: Note, number: int, place_of: Callable[[str, str], str], *, sensitive: bool) -> SeenCall:
+    """Return the call of a note, with its arguments and its output if they are kept and it is not sensitive.
+
+    `place_of` returns where the call with these ids, its own and that of its request, has crashed; empty for nowhere.
+    """
+    tool, origin, texts = note.tool, Origin._make(note.origin), None if sensitive else note.texts
     return SeenCall(
         id=number,
         ts=round(note.ended_at, 3),
@@ -92,20 +95,20 @@ def seen_call(note: Note, number: int, place: str, *, sensitive: bool) -> SeenCa
         source="" if tool is None else tool.ref.source,
         tenant=note.principal.tenant,
         subject=note.principal.subject,
-        agent=context.agent,
-        session=context.session,
+        agent=origin.agent,
+        session=origin.session,
         call_id=note.call_id[:MAX_NAME],
-        request_id=context.request_id,
-        trace_id=_trace_id(context.trace_context),
-        conversation=_name_of(context.conversation),
-        approval=(context.approval or note.ticket)[:MAX_NAME],
+        request_id=origin.request_id,
+        trace_id=_trace_id(origin.trace_context),
+        conversation=_name_of(origin.conversation),
+        approval=(origin.approval or note.ticket)[:MAX_NAME],
         status=note.status.value,
         reason=note.reason[:_REASON],
         duration_s=round(note.duration_s, 7),
         sensitive=sensitive,
         would=note.would,
         asked=bool(note.ticket),
-        place=place,
+        place=place_of(note.call_id, origin.request_id),
         arguments=None if texts is None else _argument_text(texts[0]),
         output=None if texts is None else _cut(texts[1]),
     )
