@@ -35,12 +35,14 @@ from toolplug.providers.offering.prompts import prompt
 from toolplug.providers.offering.resources import resource
 from toolplug.providers.provider import FunctionProvider, SignInEndpoints
 from toolplug.providers.registry import FunctionRegistry
+from toolplug.providers.routes import BoundRoute
 from toolplug.providers.site import ProviderContext, ProviderStore
 from toolplug.search.conversation import ConversationTools
 from toolplug.toolsets.saved.saved_toolset import Caller, ToolReference
 from toolplug.toolsets.saved.service import SavedToolsets
 
 __all__ = [
+    "BoundRoute",
     "CallContext",
     "CallSpan",
     "CallTracer",

@@ -17,6 +17,7 @@ HOMES = {
     "CallTracer": "toolplug.catalog.plan",
     "Caller": "toolplug.toolsets.saved.saved_toolset",
     "Catalog": "toolplug.catalog.catalog",
+    "BoundRoute": "toolplug.providers.routes",
     "ConfigError": "toolplug.errors",
     "ConsolePage": "toolplug.providers.offering.definitions",
     "ConversationTools": "toolplug.search.conversation",

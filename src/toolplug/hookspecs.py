@@ -54,8 +54,11 @@ async def execute(call: ToolCall, context: CallContext, site: ProviderContext) -
 
 
 @hookspec
-def routes(site: ProviderContext) -> Sequence[library_types.Route]:
-    """Return HTTP routes in addition to those of `@route`; the host requires a caller with the scope `tools:call`."""
+def routes(site: ProviderContext) -> Sequence[library_types.BoundRoute | library_types.Route]:
+    """Return HTTP routes in addition to those of `@route`.
+
+    The host requires a caller with the scope of a `BoundRoute`, and with `tools:call` for a Starlette route.
+    """
 
 
 @hookspec

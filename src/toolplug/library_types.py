@@ -14,6 +14,7 @@ HOMES = {
     "AbandonedCallLimit": "toolplug.execution.limits.limiters",
     "AgentTools": "toolplug.toolsets.agent_tools",
     "Artifacts": "toolplug.host.artifacts",
+    "BoundRoute": "toolplug.providers.routes",
     "CallCounters": "toolplug.execution.accounting",
     "CallHooks": "toolplug.execution.call_hooks.call_hooks",
     "CallServices": "toolplug.execution.plans",

@@ -31,6 +31,7 @@ from toolplug.locking.reader import LockCheck
 from toolplug.part_protocols.approvals import HostApprovals, RevokedGrant, Ticket
 from toolplug.part_protocols.host_part import HostPart
 from toolplug.part_protocols.sessions import HostSession, HostSessions
+from toolplug.providers.routes import BoundRoute
 from toolplug.runtime.tasks import in_slices
 from toolplug.runtime.threads import FairThreads, in_own_thread
 from toolplug.search.conversation import ConversationTools
@@ -40,6 +41,7 @@ __all__ = [
     "AbandonedCallLimit",
     "AgentTools",
     "Artifacts",
+    "BoundRoute",
     "CallCounters",
     "CallHooks",
     "CallServices",

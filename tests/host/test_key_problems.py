@@ -17,8 +17,7 @@ pytestmark = pytest.mark.requirement("C-2-key-names")
 
 Write = Callable[[str], Path]
 NOTES = """
-    from toolplug import FunctionProvider, route
-    from toolplug.providers.routes import BoundRoute
+    from toolplug import BoundRoute, FunctionProvider, route
 
     class Notes(FunctionProvider):
         @route("GET", "/v1/notes", scope="notes:read")

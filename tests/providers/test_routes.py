@@ -13,11 +13,12 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Message, Scope
 
+from toolplug import BoundRoute
 from toolplug.errors import InvalidDefinition
 from toolplug.providers.answering_routes import AnswerNotJson
 from toolplug.providers.authoring import route
 from toolplug.providers.provider import FunctionProvider
-from toolplug.providers.routes import BoundRoute, bound_routes
+from toolplug.providers.routes import bound_routes
 
 
 async def answer(bound: BoundRoute, path: str) -> tuple[int, str, str]:
@@ -115,6 +116,29 @@ async def test_routes_gives_starlette_routes_of_every_kind_after_the_decorated_o
     assert (shelf.public, shelf.scope) == (False, None)
     assert await answer(shelf, "/v1/shelves/a") == (200, "text/plain; charset=utf-8", "shelf a")
     assert await answer(sync_get, "/v1/sync") == (200, "text/plain; charset=utf-8", "from a thread")
+
+
+@pytest.mark.anyio
+async def test_routes_gives_bound_routes_with_their_scopes_whose_endpoints_may_return_json() -> None:
+    class Feeds(FunctionProvider):
+        def routes(self) -> list[BoundRoute]:
+            return [
+                BoundRoute("GET", "/v1/feeds/own", self.own, scope="feeds:own"),
+                BoundRoute("GET", "/v1/feeds/open", self.shown, public=True),
+            ]
+
+        async def own(self, request: Request) -> dict[str, str]:
+            """Return the feed of the caller."""
+            return {"feed": request.url.path}
+
+        async def shown(self, request: Request) -> Response:
+            return PlainTextResponse("open")
+
+    own, shown = bound_routes(Feeds())
+    assert ((own.scope, own.public), (shown.scope, shown.public)) == (("feeds:own", False), (None, True))
+    assert await answer(own, "/v1/feeds/own") == (200, "application/json", '{"feed":"/v1/feeds/own"}')
+    assert await answer(shown, "/v1/feeds/open") == (200, "text/plain; charset=utf-8", "open")
+    assert own.endpoint.__doc__ == "Return the feed of the caller."
 
 
 def test_routes_gives_nothing_but_routes() -> None:

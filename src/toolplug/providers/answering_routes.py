@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import wraps
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,6 +20,7 @@ class AnswerNotJson(TypeError):
 def answering(method: Callable[[Request], Awaitable[object]]) -> Endpoint:
     """Return an endpoint for a method that returns a response or a JSON value, else it raises `AnswerNotJson`."""
 
+    @wraps(method)
     async def endpoint(request: Request) -> Response:
         value = await method(request)
         if isinstance(value, Response):

@@ -283,8 +283,8 @@ class FunctionProvider:
             return await _call_blocking(bound.target, call, context)
         return await bound.target(call, context)
 
-    def routes(self) -> Sequence[library_types.Route]:
-        """Return Starlette routes besides those of `@route`: none."""
+    def routes(self) -> Sequence[library_types.BoundRoute | library_types.Route]:
+        """Return routes besides those of `@route`: none."""
         return ()
 
     def collectors(self) -> Sequence[library_types.Collector]:

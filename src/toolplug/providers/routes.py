@@ -22,7 +22,32 @@ _ANSWERING = "toolplug.providers.answering_routes"
 
 
 class BoundRoute(NamedTuple):
-    """A route of one instance. Without `scope` the host's default applies; `public` needs the operator's consent."""
+    """A route of one instance, for `routes()` of a provider whose routes its configuration decides.
+
+    `endpoint` takes a Starlette request and returns a Starlette response or a JSON value. Without `scope` the caller
+    needs `tools:call`; `public` needs no credentials, if the operator's `public_routes: true` agrees.
+
+    ```python
+    from pydantic import BaseModel
+    from starlette.requests import Request
+
+    from toolplug import BoundRoute, FunctionProvider
+
+
+    class Feeds(FunctionProvider):
+        class Config(BaseModel):
+            names: list[str]
+
+        def __init__(self, config: Config) -> None:
+            self.names = config.names
+
+        def routes(self) -> list[BoundRoute]:
+            return [BoundRoute("GET", f"/v1/feeds/{name}", self.feed, scope=f"feeds:{name}") for name in self.names]
+
+        async def feed(self, request: Request) -> dict[str, str]:
+            return {"feed": request.url.path}
+    ```
+    """
 
     method: str
     path: str
@@ -32,7 +57,7 @@ class BoundRoute(NamedTuple):
 
 
 class GivesRoutes(Protocol):
-    """A provider's method that returns Starlette routes."""
+    """A provider's method that returns bound routes and Starlette's."""
 
     def routes(self) -> Sequence[object]: ...
 
@@ -49,10 +74,11 @@ def bound_routes(provider: GivesRoutes) -> list[BoundRoute]:
     ]
     for item in given:
         if isinstance(item, BoundRoute):
-            bound.append(item)
+            bound.append(item._replace(endpoint=made.answering(item.endpoint)))
             continue
         if not isinstance(item, library_types.Route):
-            raise InvalidDefinition(f"routes() of {type(provider).__qualname__} gives {item!r}, not a Starlette Route")
+            gives = f"routes() of {type(provider).__qualname__} gives {item!r}"
+            raise InvalidDefinition(f"{gives}, neither a BoundRoute nor a Starlette Route")
         methods = item.methods or {"GET"}
         # Starlette adds HEAD to each GET by itself.
         automatic = {"HEAD"} if "GET" in methods else set[str]()
