@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 from httpx2 import AsyncClient
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 from tests.browser.test_console import call, opened, settings, written
 from tests.cli.process import TOOLPLUG, serving
 
@@ -62,11 +62,22 @@ async def test_a_form_on_a_file_that_is_served_alone_gives_a_whole_configuration
     (tmp_path / "notes.py").write_text(NOTES, "utf-8")
     with serving("notes.py", folder=tmp_path) as service:
         async with opened(chromium) as page:
+            may_answer = anyio.Event()
+
+            async def hold(route: Route) -> None:
+                await may_answer.wait()
+                await route.continue_()
+
+            await page.route("**/v1/configuration", hold)
             await page.goto(f"{service.url}/console#/servers")
             await page.get_by_role("button", name="Add a server").click()
             await page.get_by_label("Name").fill("docs")
             await page.get_by_label("URL", exact=True).fill("https://mcp.example/mcp")
             difference = page.get_by_role("region", name="What changes in providers.yaml")
+            # Lines are shown once it is known whether there is a file, and not first as if there were one.
+            await expect(page.get_by_role("dialog").get_by_role("status")).to_be_visible()
+            await expect(difference).to_have_count(0)
+            may_answer.set()
             await expect(difference).to_contain_text("prefix: docs")
             text = await difference.inner_text()
             await expect(page.get_by_role("dialog")).to_contain_text("into a new providers.yaml")

@@ -289,7 +289,7 @@ async def test_a_server_that_was_added_can_be_removed(client: AsyncClient, sourc
         ({"headers": {f"X-{number}": "a" for number in range(101)}}, (422, "too_many", "headers")),
         ({"headers": {"X": 1}}, (400, "invalid_request", "headers.X")),
         ({"policy": "maybe"}, (400, "invalid_request", "policy")),
-        ({"tools": {"a": "maybe"}}, (400, "invalid_request", "tools.a.policy")),
+        ({"tools": {"a": "maybe"}}, (400, "invalid_request", "tools.a")),
         ({"discoveryTimeoutMs": 0}, (400, "invalid_request", "discoveryTimeoutMs")),
         ({"discoveryTimeoutMs": 600_001}, (400, "invalid_request", "discoveryTimeoutMs")),
         ({"enabled": "yes"}, (400, "invalid_request", "enabled")),

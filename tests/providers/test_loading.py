@@ -143,7 +143,9 @@ def test_what_fails_at_import_is_told_with_distribution_version_and_fix(tmp_path
         assert found[kind]["state"] == "import-failed"
         assert found[kind]["message"].startswith(f"toolplug-{kind} 1.0 ({kind}): ")
         assert told in found[kind]["message"]
-        assert found[kind]["fix"] == f"reinstall or update toolplug-{kind}, or remove its entry"
+        missing = kind == "import_error"
+        way = "install the package that has 'missing_dependency'" if missing else f"reinstall or update toolplug-{kind}"
+        assert found[kind]["fix"] == f"{way}, or remove its entry"
 
 
 SLOW = """

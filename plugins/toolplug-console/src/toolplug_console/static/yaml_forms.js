@@ -3,7 +3,7 @@
 import { ask, useAnswer } from "./api.js";
 import { Difference } from "./difference.js";
 import { Dialog } from "./keyboard.js";
-import { Copy, count, html, Problem, Text, useMemo, useState } from "./ui.js";
+import { Copy, count, html, Loading, Problem, Text, useMemo, useState } from "./ui.js";
 
 const PLAIN = /^[A-Za-z_][\w./:@${}-]*(?: [\w./:@${}-]+)*$/;
 const WORDS = new Set(["true", "false", "yes", "no", "on", "off", "null", "y", "n"]);
@@ -47,9 +47,12 @@ function newFile(values, section, lines) {
 
 /** The lines of a form, how the file differs with them, and a button that copies them. */
 function Lines({ section, lines, visitor }) {
-  const { data } = useAnswer("/v1/configuration", { skip: !visitor.can("admin") });
+  const asks = visitor.can("admin");
+  const { data, error } = useAnswer("/v1/configuration", { skip: !asks });
   const code = data?.file?.endsWith(".py") ? data.file.replace(/^.*[/\\]/, "") : "";
   const made = useMemo(() => (code ? newFile : change)(data?.values ?? [], section, lines), [data, section, lines.join("\n")]);
+  // Which lines the file needs depends on what it has, and whether there is one.
+  if (asks && !data && !error) return html`<${Loading} rows=${2}/>`;
   return html`<div class="stack">
     <div class="line"><h3 class="name">${data?.file && !code ? html`<span class="mono"><${Text} value=${data.file} longest=${120}/></span>` : "providers.yaml"}</h3><${Copy} text=${`${made.lines}\n`}>Copy the lines<//></div>
     <${Difference} before=${made.before} after=${made.after} label="What changes in providers.yaml"/>
