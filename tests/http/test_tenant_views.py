@@ -55,6 +55,7 @@ async def test_a_route_that_takes_no_tenant_is_not_answered_for_the_caller_s_own
     asked = [
         ("PUT", "/api/agents/clerk/toolsets?tenant=t2", {"toolsets": []}),
         ("GET", "/v1/tools/stream?tenant=t2", None),
+        ("GET", "/v1/tools/stream?t%65nant=t2", None),
         ("GET", "/v1/providers?tenants=all", None),
         ("DELETE", "/api/toolsets/box?tenant=t2", None),
     ]

@@ -127,7 +127,7 @@ async def admit(route: HostRoute, request: HostRequest, callers: CallersOnly) ->
     principal = state["principal"] = await callers.authenticate(request)
     if route.scope is not None and not principal.has_scope(route.scope):
         raise insufficient_scope(route.scope)
-    if b"tenant" in request.scope.get("query_string", b""):
+    if request.scope.get("query_string"):
         check_tenant_fields(route, request, principal)
 
 
