@@ -161,21 +161,27 @@ def answered(feed: CallFeed, tenant: str, status: ToolStatus = ToolStatus.SUCCES
     feed.note(context, ToolResult("c", "price", status=status), PRICE_TOOL, 0.01)
 
 
-@pytest.mark.requirement("I33-hour")
-async def test_calls_that_are_sorted_together_count_in_the_tick_in_which_each_ended() -> None:
+def sorted_hour(*answers: tuple[str, ToolStatus]) -> Hour:
+    """The hour of such calls, 3, 1 and 2 of each in three ticks, whose notes were sorted together."""
     clock = Clock()
     hour = Hour(clock)
     feed = CallFeed(lambda on: None, 0, frozenset(), hour, clock)
     for seconds, calls in ((0, 3), (5, 1), (5, 2)):
         clock.now += seconds
         for _ in range(calls):
-            answered(feed, "t1")
-            answered(feed, "t1", ToolStatus.TIMEOUT)
-            answered(feed, "t2")
+            for tenant, status in answers:
+                answered(feed, tenant, status)
     feed.sort_notes()
     clock.now += 5
-    found = {tenant: hour.numbers(tenant) for tenant in ("t1", "t2", None)}
     feed.close()
+    return hour
+
+
+@pytest.mark.requirement("I33-hour")
+async def test_calls_that_are_sorted_together_count_in_the_tick_in_which_each_ended() -> None:
+    success = ToolStatus.SUCCESS
+    hour = sorted_hour(("t1", success), ("t1", ToolStatus.TIMEOUT), ("t2", success))
+    found = {tenant: hour.numbers(tenant) for tenant in ("t1", "t2", None)}
     assert {tenant: numbers["calls"][-3:] for tenant, numbers in found.items()} == {
         "t1": [6, 2, 4],
         "t2": [3, 1, 2],
@@ -190,17 +196,7 @@ async def test_calls_that_are_sorted_together_count_in_the_tick_in_which_each_en
 
 @pytest.mark.requirement("I33-hour")
 async def test_alike_calls_of_one_caller_count_in_the_tick_in_which_each_ended() -> None:
-    clock = Clock()
-    hour = Hour(clock)
-    feed = CallFeed(lambda on: None, 0, frozenset(), hour, clock)
-    for seconds, calls in ((0, 3), (5, 1), (5, 2)):
-        clock.now += seconds
-        for _ in range(calls):
-            answered(feed, "t1")
-    feed.sort_notes()
-    clock.now += 5
-    numbers = hour.numbers("t1")
-    feed.close()
+    numbers = sorted_hour(("t1", ToolStatus.SUCCESS)).numbers("t1")
     assert (numbers["calls"][-3:], sum(numbers["failed"])) == ([3, 1, 2], 0)
 
 

@@ -76,7 +76,7 @@ class Tenant:
 
         Here and in the other tests there is a pause between two questions, which would take the CPU from the reader.
         """
-        while (member := await self.member(store, file))["status"] == "in_progress":  # noqa: ASYNC110  nobody is told
+        while (member := await self.member(store, file))["status"] == "in_progress":  # noqa: ASYNC110  it has no event
             await asyncio.sleep(0.01)
         return member
 

@@ -48,7 +48,7 @@ def meaning(served: Any) -> Any:
 
 async def embedded(served: Any) -> None:
     """Wait until every passage has its vector."""
-    while await to_thread.run_sync(meaning(served).pending):  # noqa: ASYNC110  nobody is told
+    while await to_thread.run_sync(meaning(served).pending):  # noqa: ASYNC110  it has no event
         await asyncio.sleep(0.01)
 
 

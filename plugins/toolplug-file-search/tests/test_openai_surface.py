@@ -144,7 +144,7 @@ async def test_what_has_expired_is_not_found_and_is_deleted_at_the_next_start(se
         assert refused.output == f"no vector store that has not expired {store!r}"
         assert [item["file_id"] for item in await served.one.found("river")] == []
     async with serve() as served:
-        while (await served.one.http.get(f"/v1/vector_stores/{store}/files")).json()["data"]:  # noqa: ASYNC110  nobody is told
+        while (await served.one.http.get(f"/v1/vector_stores/{store}/files")).json()["data"]:  # noqa: ASYNC110  it has no event
             await asyncio.sleep(0.01)
         with closing(sqlite3.connect(tmp_path / INDEX)) as index:
             assert index.execute("SELECT id FROM files").fetchall() == [(file,)]

@@ -48,7 +48,7 @@ class Caller:
     async def read(self, store: str, file: str) -> None:
         """Wait until the file was read."""
         path = f"/v1/vector_stores/{store}/files/{file}"
-        while (await self.http.get(path)).json()["status"] == "in_progress":  # noqa: ASYNC110  nobody is told
+        while (await self.http.get(path)).json()["status"] == "in_progress":  # noqa: ASYNC110  it has no event
             await asyncio.sleep(0.01)
 
     async def ids(self, path: str) -> set[str]:
@@ -152,7 +152,7 @@ async def test_an_index_of_version_1_is_brought_up_to_date_and_its_files_have_no
 
     for _ in range(2):
         async with opened(tmp_path) as (alice, bob):
-            while "file-old" not in await alice.found("old river"):  # noqa: ASYNC110  nobody is told
+            while "file-old" not in await alice.found("old river"):  # noqa: ASYNC110  it has no event
                 await asyncio.sleep(0.01)  # it is read again in the background
             assert "file-old" in await alice.ids("/v1/files")
             assert "file-old" not in await bob.found("old river")

@@ -42,7 +42,7 @@ def asked(postgres: Any, query: str) -> Any:
 
 async def embedded(served: Any) -> None:
     meaning = served.host.registry.running()["file_search"].provider._meaning
-    while await to_thread.run_sync(meaning.pending):  # noqa: ASYNC110  nobody is told
+    while await to_thread.run_sync(meaning.pending):  # noqa: ASYNC110  it has no event
         await asyncio.sleep(0.01)
 
 
@@ -71,7 +71,7 @@ async def test_vectors_are_kept_by_the_database_and_follow_what_is_deleted(
         assert "a.md" not in {item["file"] for item in await served.one.found("time off")}
         await served.one.add("d.md", "something else", store)  # wakes what forgets
         await embedded(served)
-        while asked(postgres, ROWS) != 3:  # noqa: ASYNC110  nobody is told
+        while asked(postgres, ROWS) != 3:  # noqa: ASYNC110  it has no event
             await asyncio.sleep(0.01)
 
 

@@ -44,7 +44,7 @@ async def measured(tmp_path: Path) -> dict[str, Figures]:
     async with open_host(config) as host:
         provider = host.registry.running()["file_search"].provider
         await provider.diagnose()
-        while await to_thread.run_sync(provider._meaning.pending):  # noqa: ASYNC110  nobody is told
+        while await to_thread.run_sync(provider._meaning.pending):  # noqa: ASYNC110  it has no event
             await asyncio.sleep(0.01)
         with (PROBE / "queries.csv").open(encoding="utf-8") as table:
             for row in csv.DictReader(table):

@@ -210,7 +210,7 @@ async def test_the_metrics_say_what_is_there_and_how_searches_went(serve: Serve)
         await served.one.found("nothing like this")
         await served.one.call("file_search", query="x", vector_store_ids=["vs_x"])
         # The provider's process sends its metrics a moment after a call.
-        while "file_search_search_seconds_count 3.0" not in (page := (await served.one.http.get("/metrics")).text):  # noqa: ASYNC110  nobody is told
+        while "file_search_search_seconds_count 3.0" not in (page := (await served.one.http.get("/metrics")).text):  # noqa: ASYNC110  it has no event
             await asyncio.sleep(0.01)
     for line in (
         'file_search_documents{source="uploaded"} 1.0',

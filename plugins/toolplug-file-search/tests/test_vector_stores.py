@@ -304,7 +304,7 @@ async def test_two_instances_have_routes_and_data_of_their_own(tmp_path: Path) -
                 upload = {"file": (name, b"the river")}
                 file = (await http.post("/v1/files", files=upload, data={"purpose": "assistants"})).json()["id"]
                 store = (await http.post("/v1/vector_stores", json={"file_ids": [file]})).json()["id"]
-                while (await http.get(f"/v1/vector_stores/{store}")).json()["status"] == "in_progress":  # noqa: ASYNC110  nobody is told
+                while (await http.get(f"/v1/vector_stores/{store}")).json()["status"] == "in_progress":  # noqa: ASYNC110  it has no event
                     await asyncio.sleep(0.01)
                 found = (await http.post(f"/v1/vector_stores/{store}/search", json={"query": "river"})).json()["data"]
                 assert [item["filename"] for item in found] == [name]

@@ -42,9 +42,9 @@ class BoundRoute(NamedTuple):
             self.names = config.names
 
         def routes(self) -> list[BoundRoute]:
-            return [BoundRoute("GET", f"/v1/feeds/{name}", self.feed, scope=f"feeds:{name}") for name in self.names]
+            return [BoundRoute("GET", f"/v1/feeds/{name}", self.show, scope=f"feeds:{name}") for name in self.names]
 
-        async def feed(self, request: Request) -> dict[str, str]:
+        async def show(self, request: Request) -> dict[str, str]:
             return {"feed": request.url.path}
     ```
     """
