@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.conftest import Run
 
-from toolplug.config.document import parse_document, read_document
-from toolplug.config.environment import expand
+from toolplug.config.document import expand, parse_document, read_document
 from toolplug.foreign.client_files import expand_path
 from toolplug.parts.mcp.client import child_process
 from toolplug.parts.mcp.client_files.import_plan import Variables, server_entry

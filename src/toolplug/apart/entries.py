@@ -19,7 +19,7 @@ from toolplug.config.document import Section
 from toolplug.config.run_settings import APART_BY_DEFAULT, IN_PROCESS, RunSettings
 from toolplug.config.yaml_tree import value_of
 from toolplug.errors import InvalidDefinition, Problem, ProviderError
-from toolplug.execution.limits.resolved_limits import DEFAULT_RESULT_BYTES
+from toolplug.execution.resolved_limits import DEFAULT_RESULT_BYTES
 from toolplug.providers.entry import ProviderEntry, ProviderState
 from toolplug.providers.entry_points import InstalledProvider
 from toolplug.providers.entry_settings import mask

@@ -25,7 +25,7 @@ from toolplug.host.file.settings import Auth
 from toolplug.host.host import Host
 from toolplug.host.inspection import Findings, findings, open_inspected
 from toolplug.host.lint import ToolCost, tool_costs, tool_warnings
-from toolplug.locking.drift import find_drift
+from toolplug.locking.making import find_drift
 from toolplug.providers.entry import ProviderRecord
 from toolplug.providers.entry_points import find_installed
 

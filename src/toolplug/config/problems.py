@@ -13,8 +13,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from toolplug.config.document import Section
-from toolplug.config.environment import has_reference
+from toolplug.config.document import Section, has_reference
 from toolplug.config.masking import holds_credentials, looks_secret, mask_secrets
 from toolplug.config.model_shape import Shapes, goes_by, is_secret, known_keys, models_in, shapes_at, shapes_of
 from toolplug.config.nearest import name_hint

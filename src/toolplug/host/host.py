@@ -16,8 +16,7 @@ from toolplug.catalog.definition import Offer, ToolDefinition
 from toolplug.execution.accounting import OnCall
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.plans import ChangeSignal
-from toolplug.host.admin.admin import HostAdmin
-from toolplug.host.admin.configured import LastReload, running_values
+from toolplug.host.admin.admin import HostAdmin, LastReload, running_values
 from toolplug.host.admin.reload import Reloaded
 from toolplug.host.entered import EnteredHost
 from toolplug.host.file.configuration import Coded, Configuration, Source, read_configuration, seen_from

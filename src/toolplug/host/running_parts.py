@@ -19,10 +19,10 @@ from toolplug.catalog.definition import ToolDefinition, check_provider_tool_name
 from toolplug.catalog.plan import Plan, Tool
 from toolplug.crashes import CodeOwner, log_crash
 from toolplug.errors import ConfigError, InvalidDefinition, ProviderError, ToolUnavailable
-from toolplug.execution.limits.limiters import SourceSwitch
-from toolplug.execution.limits.resolved_limits import LimitLevel
+from toolplug.execution.limiters import SourceSwitch
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource
+from toolplug.execution.resolved_limits import LimitLevel
 from toolplug.execution.user_auth import NO_CREDENTIALS
 from toolplug.host.file.configuration import Configuration
 from toolplug.part_protocols.approvals import NO_APPROVALS, HostApprovals, PartApprovals

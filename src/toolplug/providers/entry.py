@@ -12,9 +12,9 @@ from toolplug.catalog.definition import Offer, ToolDefinition
 from toolplug.config.run_settings import IN_PROCESS, RunSettings
 from toolplug.crashes import CodeOwner, mask_nothing
 from toolplug.errors import Problem, ProviderError
-from toolplug.execution.call_hooks.isolation import OnFailure
-from toolplug.execution.limits.resolved_limits import NO_LIMITS, Limits
+from toolplug.execution.isolated_hooks import OnFailure
 from toolplug.execution.plans import ToolRule
+from toolplug.execution.resolved_limits import NO_LIMITS, Limits
 from toolplug.execution.user_auth import UserAuth
 from toolplug.providers.provider import FunctionProvider
 

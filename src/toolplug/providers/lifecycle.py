@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from toolplug.crashes import log_crash, outline_error
 from toolplug.errors import InvalidDefinition, ProviderError
 from toolplug.providers.entry import ProviderEntry, ProviderState
-from toolplug.runtime.loop_timeout import LoopTimeout
+from toolplug.runtime.timers import LoopTimeout
 
 T = TypeVar("T")
 Step = Callable[[], Coroutine[Any, Any, object]]

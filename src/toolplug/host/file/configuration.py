@@ -16,8 +16,7 @@ import yaml
 from pydantic import ValidationError
 
 from toolplug.catalog.call import HOST_SCOPES
-from toolplug.config.document import Document, parse_document, read_document
-from toolplug.config.environment import expanded_keys
+from toolplug.config.document import Document, expanded_keys, parse_document, read_document
 from toolplug.config.nearest import name_hint
 from toolplug.config.problems import problems_of, without_faults
 from toolplug.config.secrets import read_secret_files

@@ -9,8 +9,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint
 from importlib.resources import files
 
-from toolplug.config.document import Document, Section
-from toolplug.config.environment import expanded_keys
+from toolplug.config.document import Document, Section, expanded_keys
 from toolplug.config.nearest import name_hint, nearest
 from toolplug.config.yaml_tree import KeyPath, MappingNode
 from toolplug.providers.entry import ProviderEntry, ProviderRecord, ProviderState

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from toolplug.config.document import Document, Section, read_document, section_keys
-from toolplug.config.environment import expand, expanded_keys
+from toolplug.config.document import Document, Section, expand, expanded_keys, read_document, section_keys
 from toolplug.config.model_shape import Shapes, shapes_of
 from toolplug.config.nearest import name_hint
 from toolplug.config.problems import NOTHING, problems_of, validate_section, without_faults

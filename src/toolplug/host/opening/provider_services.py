@@ -11,8 +11,8 @@ from toolplug.errors import HostKeyError, StoreUnavailable
 from toolplug.execution.accounting import CallAccounting, OnCall
 from toolplug.execution.executor import CallerTools
 from toolplug.execution.idempotency import Replays
-from toolplug.execution.limits.resolved_limits import LimitLevel
 from toolplug.execution.plans import CallServices
+from toolplug.execution.resolved_limits import LimitLevel
 from toolplug.execution.user_auth import ScopeOf, make_scope_of
 from toolplug.host.artifacts import SOURCE, Artifacts, read_result
 from toolplug.host.file.configuration import Configuration, CurrentConfiguration

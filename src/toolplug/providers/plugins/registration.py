@@ -21,9 +21,8 @@ from toolplug import hookspecs
 from toolplug.catalog.catalog import CachedValue, Catalog
 from toolplug.catalog.plan import CallRunner, CallTracer
 from toolplug.crashes import CodeOwner, log_crash
-from toolplug.execution.call_hooks.call_hooks import CallHooks, Monitor
-from toolplug.execution.call_hooks.isolation import CallHook, FailureCounts, OnFailure, count_nothing
-from toolplug.execution.call_hooks.tracers import OwnedTracer
+from toolplug.execution.call_hooks import CallHooks, Monitor
+from toolplug.execution.isolated_hooks import CallHook, FailureCounts, OnFailure, OwnedTracer, count_nothing
 from toolplug.providers.offering.definitions import ConsolePage, OpenToolsetSource
 from toolplug.providers.offering.mcp_extensions import McpExtension
 from toolplug.providers.plugins.changes import ChangeFollower

@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.gates import Gate
 from toolplug.catalog.offering import EMPTY_OFFERING, Follow, Offering
+from toolplug.catalog.plan import Gate
 from toolplug.errors import ToolError
 from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.plans import CallServices
