@@ -23,8 +23,8 @@ from toolplug.apart.provider import ApartProvider
 from toolplug.apart.running import NOT_APART
 from toolplug.config.run_settings import RunSettings
 from toolplug.host.file.configuration import read_configuration
+from toolplug.packages.entry_points import find_installed
 from toolplug.providers.entry import DesiredProvider, ProviderEntry
-from toolplug.providers.entry_points import find_installed
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.testing.in_process import in_process_host
 

@@ -17,7 +17,7 @@ from toolplug import Host, Principal, ToolCall, open_host
 from toolplug.errors import ConfigError
 from toolplug.host.file.configuration import read_configuration
 from toolplug.http.routing import first_segments
-from toolplug.providers.entry_points import find_installed
+from toolplug.packages.entry_points import find_installed
 
 pytestmark = pytest.mark.anyio
 

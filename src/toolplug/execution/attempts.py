@@ -123,25 +123,11 @@ async def wait_for_result(call: ToolCall, started: StartedCall, context: CallCon
     return success_result(call, running.value, plan, context)
 
 
-class StartedCall:
-    """A tool that is still running; releases its counts when the tool ends, even if its caller no longer waits.
+class _CallOfPlan:
+    """A call that is under way: `switch` and `drain_s` of `toolplug.catalog.plan.EndableWork`."""
 
-    Implements `toolplug.catalog.plan.EndableWork`. It is `outlasted` if it was ended, and not by its deadline.
-    """
-
-    __slots__ = ("_abandoned", "_then", "began", "outlasted", "plan", "running", "until")
-
-    def __init__(self, plan: Plan, running: RunningCall, began: float, until: float) -> None:
-        self.plan: Plan = plan
-        self.running: RunningCall = running
-        self.began: float = began
-        self.until: float = until
-        self.outlasted: bool = False
-        self._abandoned = False
-        self._then: Callable[[], None] | None = None
-        plan.counters.running.add(self)
-        # Last: it calls back at once if the tool has already ended, and then everything must be set.
-        running.when_done(self._on_end)
+    __slots__ = ()
+    plan: Plan
 
     @property
     def switch(self) -> SourceSwitch:
@@ -151,7 +137,29 @@ class StartedCall:
     @property
     def drain_s(self) -> float:
         """Seconds for which the call may go on when its source is switched off."""
-        return drain_seconds(self.plan)
+        limits = self.plan.limits
+        return DEFAULT_DRAIN_S if limits is None else limits.drain_s
+
+
+class StartedCall(_CallOfPlan):
+    """A tool that is still running; releases its counts when the tool ends, even if its caller no longer waits.
+
+    Implements `toolplug.catalog.plan.EndableWork`. It is `outlasted` if it was ended, and not by its deadline.
+    """
+
+    __slots__ = ("_abandoned", "_then", "began", "outlasted", "plan", "running", "until")
+
+    def __init__(self, plan: Plan, running: RunningCall, began: float, until: float) -> None:
+        self.plan = plan
+        self.running: RunningCall = running
+        self.began: float = began
+        self.until: float = until
+        self.outlasted: bool = False
+        self._abandoned = False
+        self._then: Callable[[], None] | None = None
+        plan.counters.running.add(self)
+        # Last: it calls back at once if the tool has already ended, and then everything must be set.
+        running.when_done(self._on_end)
 
     def end(self) -> None:
         """Answer the caller that the time to drain is over, and ask the tool to stop."""
@@ -186,12 +194,6 @@ class StartedCall:
             self._then()
 
 
-def drain_seconds(plan: Plan) -> float:
-    """Return the seconds for which a call may go on when its source is switched off."""
-    limits = plan.limits
-    return DEFAULT_DRAIN_S if limits is None else limits.drain_s
-
-
 ABANDONED = "abandoned"
 """The gate that refuses a call while too many abandoned calls of its provider run."""
 
@@ -201,7 +203,7 @@ LAST_PAUSE_S = 5.0
 
 
 @dataclass(slots=True, eq=False)
-class PipelineCall:
+class PipelineCall(_CallOfPlan):
     """One call in the pipeline: the caller's `call`, and the `inner` one for the target.
 
     It may take `seconds` from `began` (`perf_counter`) on, `until` in loop time. `hooks` are those of plugins, None for
@@ -241,16 +243,6 @@ class PipelineCall:
     def limit_s(self) -> float:
         """The limit of the call in seconds, for its text."""
         return limit_seconds(self.plan, self.context, self.seconds)
-
-    @property
-    def switch(self) -> SourceSwitch:
-        """The switch of the tool's source."""
-        return self.plan.switch
-
-    @property
-    def drain_s(self) -> float:
-        """Seconds for which the call may go on when its source is switched off."""
-        return drain_seconds(self.plan)
 
     def end(self) -> None:
         """Wait no longer: answer the caller that the time to drain is over."""

@@ -25,8 +25,8 @@ from toolplug.host.file.values import ConfiguredValue
 from toolplug.host.opening.coded import CodedParts, Serves
 from toolplug.host.opening.parts import Parts
 from toolplug.host.toolsets.service import McpRegistration, coded_mcp
+from toolplug.packages.entry_points import Installed, find_installed
 from toolplug.providers.entry import DesiredProvider, ProviderState
-from toolplug.providers.entry_points import Installed, find_installed
 from toolplug.providers.plugins.registration import PluginManager, specifications
 from toolplug.providers.plugins.shapes import ProviderLike, desired_providers
 from toolplug.runtime.slips import check_event_loop, require_async_with, suggest_options

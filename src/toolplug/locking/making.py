@@ -20,7 +20,7 @@ from toolplug.locking.files import FilesUnreadable
 from toolplug.locking.installed import InstalledPackages, PackageNow
 from toolplug.locking.lock_file import Lock, LockedPackage, LockedProvider, LockedServer, read_lock
 from toolplug.locking.reader import lock_of, name_python, packages_of
-from toolplug.providers.entry_points import find_installed
+from toolplug.packages.entry_points import find_installed
 
 Tools = Mapping[str, Mapping[str, str]]
 """The digests of tools by their names, by the provider or server that has them."""

@@ -18,8 +18,8 @@ from toolplug.locking.installed import InstalledPackages, PackageNow
 from toolplug.locking.lock_file import LOCK_FILE, Lock, LockedProvider, read_lock
 from toolplug.locking.search_path import host_path, path_of
 from toolplug.locking.verified import VerifiedCompiled
+from toolplug.packages.entry_points import Installed, InstalledProvider
 from toolplug.providers.entry import ProviderEntry, ProviderState
-from toolplug.providers.entry_points import Installed, InstalledProvider
 
 _COMPILED = Path(".toolplug") / "compiled.json"
 

@@ -20,7 +20,8 @@ from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import ThreadRunner
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderState
 from toolplug.providers.lifecycle import CLOSE_S, DIAGNOSE_S, START_S, await_step, run_step
-from toolplug.providers.planning import drain_seconds, planned_offering, planned_tools
+from toolplug.providers.offering.plans import planned_offering
+from toolplug.providers.planning import plan_builder, planned_tools
 from toolplug.providers.plugins.implementations import PluginHooks, asking
 from toolplug.providers.plugins.registration import RunningPlugin, specifications
 from toolplug.providers.plugins.shapes import hooks_of, plugin_of
@@ -165,7 +166,7 @@ async def open_generation(
             switch=switch,
             threads=threads,
             services=services,
-            drain_s=drain_seconds(entry, services),
+            drain_s=plan_builder(entry, services).drain_s,
         )
     # What was started is closed, unless it is a running provider, which goes on under its old rules.
     except (ProviderError, asyncio.CancelledError):

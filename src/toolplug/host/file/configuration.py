@@ -42,9 +42,9 @@ from toolplug.host.file.tool_servers import NO_ENTRIES, ServerEntries, server_ki
 from toolplug.host.file.tool_servers import SECTION as SERVERS
 from toolplug.host.file.toolset_entries import ToolsetEntries, prefixes_of, unknown_toolsets
 from toolplug.host.file.user_auth_entries import user_auth_problems
+from toolplug.packages.entry_points import Installed
 from toolplug.part_protocols.host_part import HostPart, SectionFacts
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderState
-from toolplug.providers.entry_points import Installed
 from toolplug.stores.open import open_store
 
 USER_FILE = Path(".config") / "toolplug" / "providers.yaml"

@@ -39,6 +39,9 @@ from toolplug.host.file.settings import (
     ProviderSettings,
     split_source,
 )
+from toolplug.packages.entry_points import Installed, InstalledProvider, check_wanted, find_installed
+from toolplug.packages.entry_settings import configure_entry, mapping_of, mask
+from toolplug.packages.loading import ProviderType, load, names_file, provider_file
 from toolplug.providers.entry import (
     DesiredProvider,
     Place,
@@ -49,9 +52,6 @@ from toolplug.providers.entry import (
     record_of,
     release_nothing,
 )
-from toolplug.providers.entry_points import Installed, InstalledProvider, check_wanted, find_installed
-from toolplug.providers.entry_settings import configure_entry, mapping_of, mask
-from toolplug.providers.loading import ProviderType, load, names_file, provider_file
 from toolplug.providers.planning import unknown_tools
 
 SECTION = "providers"

@@ -14,8 +14,8 @@ from toolplug.config.problems import key_hint, secrets_of, validate_section
 from toolplug.config.secrets import read_secret_files
 from toolplug.config.yaml_tree import MAX_PROBLEMS, Value
 from toolplug.errors import ConfigError, Problem
+from toolplug.packages.loading import ProviderType
 from toolplug.providers.entry import ProviderEntry
-from toolplug.providers.loading import ProviderType
 
 
 def configure_entry(
