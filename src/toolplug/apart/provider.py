@@ -15,7 +15,7 @@ from typing import Any, cast
 from pluggy import HookimplMarker
 
 from toolplug.apart import values
-from toolplug.apart.confinement.access import Access
+from toolplug.apart.confinement.network import Access
 from toolplug.apart.confinement.sandbox import NOTHING
 from toolplug.apart.connection import HostConnection
 from toolplug.apart.frames import NOTE

@@ -18,8 +18,7 @@ from pydantic import ValidationError
 from toolplug.catalog.call import HOST_SCOPES
 from toolplug.config.document import Document, expanded_keys, parse_document, read_document
 from toolplug.config.nearest import name_hint
-from toolplug.config.problems import problems_of, without_faults
-from toolplug.config.secrets import read_secret_files
+from toolplug.config.problems import problems_of, read_secret_files, without_faults
 from toolplug.config.yaml_tree import MAX_PROBLEMS, KeyPath, Value
 from toolplug.crashes import outline_error
 from toolplug.errors import ConfigError, Problem, StoreMisused

@@ -19,8 +19,7 @@ from pydantic_core import PydanticCustomError
 
 from toolplug.config.document import Document, Section, expand, read_document, section_keys
 from toolplug.config.masking import mask_secrets
-from toolplug.config.problems import validate_section
-from toolplug.config.secrets import read_secret_files
+from toolplug.config.problems import read_secret_files, validate_section
 from toolplug.config.units import Duration, FileMapping, shape_error
 from toolplug.config.yaml_tree import MappingNode
 from toolplug.errors import ConfigError, Problem

@@ -40,8 +40,7 @@ from toolplug.parts.mcp.client.user_lists import ListUpdates, SignInTarget, User
 from toolplug.parts.mcp.discovery.listing import ListReader
 from toolplug.parts.mcp.discovery.offers import NO_OFFERS, FoundOffers, RawOffers
 from toolplug.parts.mcp.discovery.record import NEVER, DiscoveryRecord, FoundTool, ListingFailed, ServerState, hold_back
-from toolplug.parts.mcp.offering.followed_resources import FollowedResources
-from toolplug.parts.mcp.offering.plans import planned_offers
+from toolplug.parts.mcp.offering.plans import FollowedResources, planned_offers
 
 SOON_S = 0.3
 EVERY_S = 1.0
