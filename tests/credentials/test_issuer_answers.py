@@ -16,7 +16,7 @@ from toolplug.errors import ToolUnavailable
 from toolplug.execution.user_auth import AuthOwner, UserOAuth
 from toolplug.host.keys.host_key import Sealer
 from toolplug.net.egress import Egress
-from toolplug.parts.credentials.issuer_answers import MAX_TOKEN_CHARS, InvalidAnswer, IssuedTokens, read_tokens
+from toolplug.net.issuer_answers import MAX_TOKEN_CHARS, InvalidAnswer, IssuedTokens, read_tokens
 from toolplug.parts.credentials.issuers import UnknownClient
 from toolplug.parts.credentials.oauth import OAuthCredentials
 from toolplug.parts.credentials.sign_ins import AskedSignIn, BegunSignIn

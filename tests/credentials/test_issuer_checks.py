@@ -97,7 +97,7 @@ async def test_what_nobody_needs_of_metadata_is_left_out_if_it_cannot_be_used(ca
     async with naming(NAMED | server, DESCRIBED | odd | absent) as http:
         found = await find_issuer(http, SERVER, UserOAuth(scopes=("read",)))
     assert str(found.metadata.token_endpoint) == DESCRIBED["token_endpoint"]
-    assert [record.getMessage() for record in caplog.records if record.name == "toolplug.credentials"] == [
+    assert [record.getMessage() for record in caplog.records if record.name == "toolplug.oauth"] == [
         "left out of the metadata of an issuer or server: /bearer_methods_supported, /resource_documentation",
         "left out of the metadata of an issuer or server: /op_policy_uri, /scopes_supported, /ui_locales_supported",
     ]

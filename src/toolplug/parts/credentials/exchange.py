@@ -20,7 +20,7 @@ from toolplug.errors import StoreConflict, ToolUnavailable
 from toolplug.execution.user_auth import AuthOwner, TokenExchange
 from toolplug.host.file.settings import Auth
 from toolplug.http.auth.authentication import ApiKeys, bearer
-from toolplug.parts.credentials.issuer_answers import InvalidAnswer, IssuedTokens, read_tokens
+from toolplug.net.issuer_answers import InvalidAnswer, IssuedTokens, read_tokens
 from toolplug.parts.credentials.oauth import (
     ASK_S,
     CACHED_S,

@@ -37,7 +37,7 @@ from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_serv
 from pydantic import AnyHttpUrl, AnyUrl, BaseModel, HttpUrl, TypeAdapter, ValidationError
 
 from toolplug.execution.user_auth import AuthOwner, OAuthClient, UserOAuth
-from toolplug.parts.credentials.issuer_answers import (
+from toolplug.net.issuer_answers import (
     InvalidAnswer,
     IssuedTokens,
     is_refusal,

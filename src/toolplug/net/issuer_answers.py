@@ -24,7 +24,7 @@ _PASSING = frozenset({"temporarily_unavailable", "server_error", "slow_down"})
 """Errors after which the same request may be answered (RFC 6749, section 4.1.2.1; RFC 8628)."""
 _DECISIVE = frozenset({"code_challenge_methods_supported"})
 
-_LOG = logging.getLogger("toolplug.credentials")
+_LOG = logging.getLogger("toolplug.oauth")
 
 M = TypeVar("M", bound=BaseModel)
 
