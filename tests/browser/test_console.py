@@ -132,7 +132,7 @@ async def call(url: str, name: str, request: str | None = None, **arguments: obj
 async def test_every_page_is_accessible_and_fits_the_screen(chromium: Browser, url: str, axe: str, screen: str) -> None:
     for name in ("count", "crash", "unknown"):
         await call(url, name, **({"seconds": 0} if name == "count" else {}))
-    for all_of_it in (True, False):
+    for all_of_it in (False, True):
         await call(url, "erase", everything=all_of_it)
     folder = ROOT / "build" / "screenshots"
     folder.mkdir(parents=True, exist_ok=True)
@@ -151,8 +151,7 @@ async def test_every_page_is_accessible_and_fits_the_screen(chromium: Browser, u
             await page.evaluate(axe)
             result = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
             found[name] = [
-                f"{each['id']}: {[node['html'][:200] for node in each['nodes'][:3]]}"
-                for each in result["violations"]
+                f"{each['id']}: {[node['html'][:200] for node in each['nodes'][:3]]}" for each in result["violations"]
             ]
     assert {name: wrong for name, wrong in found.items() if wrong} == {}
 
@@ -292,7 +291,8 @@ async def test_a_pressed_key_without_the_decision_key_says_how_to_decide(chromiu
         shown = await page.evaluate("performance.now()")
         await page.wait_for_function("(shown) => performance.now() - shown > 1000", arg=shown)
         await page.keyboard.press("d")
-        await expect(page.locator(".approval").get_by_role("alert")).to_contain_text("the link that toolplug serve prints")
+        alert = page.locator(".approval").get_by_role("alert")
+        await expect(alert).to_contain_text("the link that toolplug serve prints")
     assert await state_of(url, own) == "waiting"
 
 

@@ -247,7 +247,7 @@ async def _follow(self: object) -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("method", [_stream, _follow])
 def test_a_generator_is_refused_as_its_result_could_not_be_one_value(method: Callable[..., object]) -> None:
-    with pytest.raises(InvalidDefinition, match="Provider.read has a `yield`; return all of it, such as a list"):
+    with pytest.raises(InvalidDefinition, match=r"Provider\.read has a `yield`; return all of it, such as a list"):
         type("Provider", (FunctionProvider,), {"read": tool(method)})
 
 
