@@ -18,5 +18,6 @@ class TestDiscovery(DiscoveryMachine.TestCase):
 @pytest.mark.judge
 @pytest.mark.timeout(1200)
 @pytest.mark.requirement(*WHAT)
+@pytest.mark.long(40)
 class TestDiscoveryAtLength(DiscoveryMachine.TestCase):
     settings = playing(600, 50)

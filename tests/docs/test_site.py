@@ -30,6 +30,7 @@ PUBLIC = ("toolplug", "toolplug.http", "toolplug.apart", "toolplug.responses", "
 
 
 @pytest.mark.judge
+@pytest.mark.long(100)
 @pytest.mark.needs("chromium")
 @pytest.mark.requirement("I33-docs-code-whole")
 def test_the_site_is_built_without_a_warning_and_has_a_page_of_each_public_class(tmp_path: Path) -> None:
@@ -60,10 +61,12 @@ def _cut(site: Path) -> Iterator[str]:
     assert len(pages) > 80
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        for width in (1440, 390):
-            window = browser.new_page(viewport={"width": width, "height": 900})
-            for page in pages:
-                window.goto(page.as_uri(), wait_until="domcontentloaded")
+        window = browser.new_page()
+        for page in pages:
+            window.goto(page.as_uri(), wait_until="domcontentloaded")
+            for width in (1440, 390):
+                window.set_viewport_size({"width": width, "height": 900})
+                window.wait_for_function("width => innerWidth === width", arg=width)
                 wide, blocks = window.evaluate(WIDTHS)
                 if wide > 0 or any(each > 1 for each in blocks):
                     yield f"{page.parent.relative_to(site)} at {width}: {wide}, {[each for each in blocks if each > 1]}"

@@ -101,6 +101,7 @@ async def test_every_family_of_hostile_pairs_at_the_limits_is_answered(harness: 
     assert ended["too large"], "the corpus reaches the budget"
 
 
+@pytest.mark.long(100)
 @pytest.mark.judge
 @pytest.mark.timeout(600)
 async def test_10000_hostile_pairs_never_hold_the_loop(

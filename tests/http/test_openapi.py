@@ -124,6 +124,7 @@ NOT_SUPPORTED = {"/v1/responses/input_tokens", "/v1/responses/compact"}
 BOUNDS = bounds(max_examples=10, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
 
+@pytest.mark.long(80)
 @pytest.mark.judge
 @pytest.mark.timeout(1200)
 @pytest.mark.requirement("C-5-openapi", "C-5-calls-4xx")

@@ -18,5 +18,6 @@ class TestSessions(SessionsMachine.TestCase):
 @pytest.mark.judge
 @pytest.mark.timeout(1200)
 @pytest.mark.requirement(*WHAT)
+@pytest.mark.long(60)
 class TestSessionsAtLength(SessionsMachine.TestCase):
     settings = playing(1_000, 60)

@@ -176,6 +176,7 @@ class TestTwoStores(TwoStores.TestCase):
 @pytest.mark.judge
 @pytest.mark.timeout(1200)
 @pytest.mark.requirement("I2-2a-laws")
+@pytest.mark.long(45)
 class TestTwoStoresAtLength(TwoStores.TestCase):
     settings = settings(
         max_examples=200, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
