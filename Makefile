@@ -26,6 +26,8 @@ CODE := $(wildcard src tests plugins benchmarks examples docs/generator .ci)
 BRANCH_FLOOR := 86
 WORKERS := 4
 JUDGES := 3
+# Of which `make judge` runs a share, another one at each commit.
+SHARED := tests/credentials/interleavings tests/execution/test_hostile_validation.py $(patsubst %,tests/%/test_machine.py,sessions discovery) tests/stores/test_model.py
 QUICK := "not judge and not framework and not wire"
 
 .DEFAULT_GOAL := help
@@ -127,11 +129,11 @@ replicas: $(READY)
 		TOOLPLUG_WIRE=$$deployment $(BIN)/python -m pytest -m wire -n 0 tests/wire
 
 judge-many: export TOOLPLUG_CLIENTS := all
-judge-many: $(READY) clients  ## The wire tests, MCP conformance and the client matrix, in every deployment; long nemeses, 1,000 kills
+judge-many: $(READY) clients  ## The wire tests, MCP conformance and the client matrix, in every deployment; long nemeses, 1,000 kills, all shares
 	TOOLPLUG_WIRE=all $(BIN)/python -m pytest -m wire -n 0 tests/wire tests/clients
 	$(BIN)/python -m pytest -m judge -n 0 --timeout=1200 tests/clients/test_matrix.py tests/clients/test_open_webui.py
 	TOOLPLUG_WIRE=all $(BIN)/python -m pytest -m judge -n 0 --timeout=1200 tests/conformance/test_server.py
-	TOOLPLUG_INTERLEAVINGS=all $(BIN)/python -m pytest -m judge -n $(JUDGES) --timeout=1200 tests/credentials/interleavings
+	TOOLPLUG_SHARES=all $(BIN)/python -m pytest -m judge -n $(JUDGES) --timeout=3600 $(SHARED)
 	TOOLPLUG_NEMESES=all TOOLPLUG_NEMESES_ROUNDS=5 $(BIN)/python -m pytest -m judge -n 0 --timeout=1800 tests/nemeses/test_hosts.py
 	TOOLPLUG_KILLS=1000 $(BIN)/python -m pytest -m judge -n 0 --timeout=3600 plugins/toolplug-code-mode/tests/test_kills.py
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.discovery.machine import DiscoveryMachine
-from tests.playing import playing
+from tests.playing import AT_LENGTH, playing
 
 WHAT = ("C-8-bounded", "C-8-last-good", "C-8-old-hash", "C-8-recovered", "DISC-not-stale-silently")
 
@@ -18,6 +18,5 @@ class TestDiscovery(DiscoveryMachine.TestCase):
 @pytest.mark.judge
 @pytest.mark.timeout(1200)
 @pytest.mark.requirement(*WHAT)
-@pytest.mark.long(40)
 class TestDiscoveryAtLength(DiscoveryMachine.TestCase):
-    settings = playing(600, 50)
+    settings = playing(200 * AT_LENGTH, 50)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from tests.playing import AT_LENGTH, playing
 
 from toolplug.errors import StoreConflict
 from toolplug.sqlite.store import SqliteStore
@@ -176,8 +177,5 @@ class TestTwoStores(TwoStores.TestCase):
 @pytest.mark.judge
 @pytest.mark.timeout(1200)
 @pytest.mark.requirement("I2-2a-laws")
-@pytest.mark.long(45)
 class TestTwoStoresAtLength(TwoStores.TestCase):
-    settings = settings(
-        max_examples=200, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-    )
+    settings = playing(70 * AT_LENGTH, 50)
