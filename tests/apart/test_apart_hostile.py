@@ -33,8 +33,8 @@ from toolplug.apart.running import NOT_APART, refuse_hooks
 from toolplug.config.run_settings import RunSettings
 from toolplug.errors import ProviderError
 from toolplug.host.file.configuration import read_configuration
+from toolplug.packages.entry_points import find_installed
 from toolplug.providers.entry import DesiredProvider, ProviderEntry
-from toolplug.providers.entry_points import find_installed
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.testing.in_process import in_process_host
 
