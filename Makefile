@@ -26,6 +26,7 @@ CODE := $(wildcard src tests plugins benchmarks examples docs/generator .ci)
 BRANCH_FLOOR := 86
 WORKERS := 4
 JUDGES := 3
+COVERERS := 2
 # Of which `make judge` runs a share, another one at each commit.
 SHARED := tests/credentials/interleavings tests/execution/test_hostile_validation.py $(patsubst %,tests/%/test_machine.py,sessions discovery) tests/stores/test_model.py
 QUICK := "not judge and not framework and not wire"
@@ -79,8 +80,8 @@ quick: $(READY)
 # does it, with the tests that start none; but all that is in `apart`, locks and signs in has to start one.
 coverage: $(READY)  ## Which branches the tests of one process reach
 	@rm -f .coverage .coverage.*
-	$(BIN)/coverage run -m pytest -m "unit or slow" --few-examples
-	$(BIN)/coverage run -m pytest -m "(process or mcp) and not judge" tests/apart tests/locking tests/credentials tests/cli/test_lock.py
+	$(BIN)/coverage run -m pytest -n $(COVERERS) -m "unit or slow" --few-examples
+	$(BIN)/coverage run -m pytest -n $(COVERERS) -m "(process or mcp) and not judge" --few-examples tests/apart tests/locking tests/credentials tests/cli/test_lock.py
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=$(BRANCH_FLOOR)
 
@@ -116,9 +117,10 @@ public-types: $(READY)
 imports:
 	nice $(BIN)/lint-imports
 
-# Two at a time, and the slow tests, which wait half of their time, are one of them: the others run beside them in turn.
-judge: $(READY) clients  ## The slow tests: kill sweeps, fuzzing, soaks, the client matrix, coverage
-	@$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target judged replicas coverage public-types
+# Two at a time: beside the slow tests, much of which is waiting, the others run in turn. The tests of clients come late
+# enough to find the environments of theirs, and make one that is not there yet.
+judge: $(READY)  ## The slow tests: kill sweeps, fuzzing, soaks, the client matrix, coverage
+	@$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target judged clients replicas coverage public-types
 
 judged: $(READY)
 	$(BIN)/python -m pytest -m judge -n $(JUDGES) --timeout=1200 --durations=40

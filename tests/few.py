@@ -9,9 +9,9 @@ from collections import defaultdict
 
 import pytest
 
-EXAMPLES = 20
+EXAMPLES = 10
 """So many of a property, of the usual hundred."""
-VARIANTS = 5
+VARIANTS = 3
 """So many, at most, of a test with parameters: two fifths of the tests are further ones, and reach nothing new."""
 
 

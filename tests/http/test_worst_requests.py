@@ -215,13 +215,13 @@ def many(schema: Mapping[str, Any], schemas: Mapping[str, Any], size: int) -> It
 
 
 LARGE_FIELDS: tuple[tuple[str, Callable[[int], str]], ...] = (
-    ("as wide as is read", lambda size: mapping(min(60_000, size // 16))),
-    ("objects", lambda size: array(['{"type":"text","text":"b"}'] * min(30_000, size // 30))),
-    ("near-duplicates", lambda size: array(f'"name-{number:06}"' for number in range(min(120_000, size // 14)))),
+    ("as wide as is read", cache(lambda size: mapping(min(60_000, size // 16)))),
+    ("objects", cache(lambda size: array(['{"type":"text","text":"b"}'] * min(30_000, size // 30)))),
+    ("near-duplicates", cache(lambda size: array(f'"name-{number:06}"' for number in range(min(120_000, size // 14))))),
 )
 LARGE_TEXTS: tuple[tuple[str, Callable[[int], str]], ...] = (
-    ("long of lines", lambda size: json.dumps(" \n" * (size // 3))),
-    ("long of hidden characters", lambda size: json.dumps("\u202e" * (size // 4), ensure_ascii=False)),
+    ("long of lines", cache(lambda size: json.dumps(" \n" * (size // 3)))),
+    ("long of hidden characters", cache(lambda size: json.dumps("\u202e" * (size // 4), ensure_ascii=False))),
 )
 
 
