@@ -26,8 +26,10 @@ IMPORTED = (
     "toolplug.cli.serve",
     "toolplug.cli.serving.over_http",
     "toolplug.http.app",
+    *(f"toolplug.parts.{part}.running" for part in ("approvals", "mcp", "sessions")),
     "toolplug.sqlite.store",
     "toolplug_console.provider",
+    "uvicorn.loops.uvloop",
 )
 """What a host imports before it serves, which is most of its start: once, and not for each kill."""
 PATIENCE_S = 60.0
