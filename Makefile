@@ -117,10 +117,9 @@ public-types: $(READY)
 imports:
 	nice $(BIN)/lint-imports
 
-# Two at a time: beside the slow tests, much of which is waiting, the others run in turn. The tests of clients come late
-# enough to find the environments of theirs, and make one that is not there yet.
-judge: $(READY)  ## The slow tests: kill sweeps, fuzzing, soaks, the client matrix, coverage
-	@$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target judged clients replicas coverage public-types
+# Two at a time: beside the slow tests, much of which is waiting, the others run in turn.
+judge: $(READY) clients  ## The slow tests: kill sweeps, fuzzing, soaks, the client matrix, coverage
+	@$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target judged replicas coverage public-types
 
 judged: $(READY)
 	$(BIN)/python -m pytest -m judge -n $(JUDGES) --timeout=1200 --durations=40
