@@ -26,8 +26,7 @@ CODE := $(wildcard src tests plugins benchmarks examples docs/generator .ci)
 BRANCH_FLOOR := 86
 WORKERS := 4
 JUDGES := 3
-# Of which `make judge` runs a share, another one at each commit.
-SHARED := tests/credentials/interleavings tests/execution/test_hostile_validation.py $(patsubst %,tests/%/test_machine.py,sessions discovery) tests/stores/test_model.py
+COVERERS := 2
 QUICK := "not judge and not framework and not wire"
 
 .DEFAULT_GOAL := help
@@ -79,8 +78,8 @@ quick: $(READY)
 # does it, with the tests that start none; but all that is in `apart`, locks and signs in has to start one.
 coverage: $(READY)  ## Which branches the tests of one process reach
 	@rm -f .coverage .coverage.*
-	$(BIN)/coverage run -m pytest -m "unit or slow" --few-examples
-	$(BIN)/coverage run -m pytest -m "(process or mcp) and not judge" tests/apart tests/locking tests/credentials tests/cli/test_lock.py
+	$(BIN)/coverage run -m pytest -n $(COVERERS) -m "unit or slow" --few-examples
+	$(BIN)/coverage run -m pytest -n $(COVERERS) -m "(process or mcp) and not judge" --few-examples tests/apart tests/locking tests/credentials tests/cli/test_lock.py
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=$(BRANCH_FLOOR)
 
@@ -116,7 +115,7 @@ public-types: $(READY)
 imports:
 	nice $(BIN)/lint-imports
 
-# Two at a time, and the slow tests, which wait half of their time, are one of them: the others run beside them in turn.
+# Two at a time: beside the slow tests, much of which is waiting, the others run in turn.
 judge: $(READY) clients  ## The slow tests: kill sweeps, fuzzing, soaks, the client matrix, coverage
 	@$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target judged replicas coverage public-types
 
@@ -133,7 +132,6 @@ judge-many: $(READY) clients  ## The wire tests, MCP conformance and the client 
 	TOOLPLUG_WIRE=all $(BIN)/python -m pytest -m wire -n 0 tests/wire tests/clients
 	$(BIN)/python -m pytest -m judge -n 0 --timeout=1200 tests/clients/test_matrix.py tests/clients/test_open_webui.py
 	TOOLPLUG_WIRE=all $(BIN)/python -m pytest -m judge -n 0 --timeout=1200 tests/conformance/test_server.py
-	TOOLPLUG_SHARES=all $(BIN)/python -m pytest -m judge -n $(JUDGES) --timeout=3600 $(SHARED)
 	TOOLPLUG_NEMESES=all TOOLPLUG_NEMESES_ROUNDS=5 $(BIN)/python -m pytest -m judge -n 0 --timeout=1800 tests/nemeses/test_hosts.py
 	TOOLPLUG_KILLS=1000 $(BIN)/python -m pytest -m judge -n 0 --timeout=3600 plugins/toolplug-code-mode/tests/test_kills.py
 

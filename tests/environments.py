@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import subprocess
 import sys
 import venv
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tests.requirement_table import ROOT
 
@@ -50,10 +54,18 @@ def install_wheels(folder: Path, core: str, plugin: str, package: Path) -> tuple
 
 
 def build_wheel(folder: Path, package: Path) -> Path:
-    """Build a wheel of this package into the folder, with the build tools of this environment."""
-    _uv("build", "--wheel", "--no-build-isolation", "--python", sys.executable, "--out-dir", folder, package)
-    name = package.name.replace("-", "_") if package != ROOT else "toolplug"
-    return next(folder.glob(f"{name}-*.whl"))
+    """Put a wheel of this package of the checkout into the folder; each process of the tests builds it once."""
+    folder.mkdir(exist_ok=True)
+    return Path(shutil.copy(_build_once(package), folder))
+
+
+@cache
+def _build_once(package: Path) -> Path:
+    """Build a wheel with the build tools of this environment, in a folder that lives as long as this process."""
+    folder = TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    _uv("build", "--wheel", "--no-build-isolation", "--python", sys.executable, "--out-dir", folder.name, package)
+    return next(Path(folder.name).glob("*.whl"))
 
 
 def _uv(*command: str | Path) -> None:

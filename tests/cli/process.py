@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Condition, Thread
@@ -101,14 +101,15 @@ def serving(
     environ: Mapping[str, str] = MappingProxyType({}),
     command: str = "serve",
     printed: Path = Path(os.devnull),
+    program: Sequence[str | Path] = (TOOLPLUG,),
 ) -> Iterator[Serving]:
     """`toolplug serve` on a free port, killed at the end of the block if it has not ended by then.
 
-    What it prints besides its log goes to `printed`.
+    What it prints besides its log goes to `printed`; `program` is the words that start a forked `toolplug`.
     """
     with printed.open("w") as stdout:
         process = subprocess.Popen(
-            [TOOLPLUG, command, "--port", "0", *arguments],
+            [*program, command, "--port", "0", *arguments],
             cwd=folder,
             env={**_environment(site), **environ},
             stdin=subprocess.DEVNULL,

@@ -40,7 +40,7 @@ READ = ("", "tutorial/first-provider", "how-to/console", "explanation/architectu
 
 
 @pytest.mark.judge
-@pytest.mark.long(100)
+@pytest.mark.long(60)
 @pytest.mark.needs("chromium")
 @pytest.mark.requirement("I33-docs-code-whole")
 def test_the_site_is_built_without_a_warning_cuts_no_code_and_has_contrast(tmp_path: Path) -> None:

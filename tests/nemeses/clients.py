@@ -18,7 +18,8 @@ from tests.nemeses.recording import UPDATE, StreamReader, Writer, entry, numbers
 
 WRITERS, READERS, FOLLOWERS, CALLERS = 2, 2, 2, 3
 CALL_S = 3.0
-REST_S = 0.15
+REST_S = 0.25
+"""The longest pause of a client: without it three hosts take all of two cores, and more is no other history."""
 AFTER_UNKNOWN_S = 2.0
 SCHEMA = {"type": "object"}
 

@@ -9,7 +9,7 @@ from tests.nemeses.history import Entry, History, Read, Update
 
 Clock = Callable[[], float]
 UPDATE = "tool-availability-update"
-SPARE = 10
+SPARE = 20
 """Tools of each writer: it takes the next one when it does not know what became of an update of the last."""
 
 

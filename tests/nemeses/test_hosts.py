@@ -21,6 +21,8 @@ HEALTHY_S = 2.0
 """Between two faults, so that clients get somewhere."""
 PAST_LEASE_S = 8.0
 RECOVERED_S = 10.0
+ENOUGH = 20
+"""Of each, for a history that shows something; a quiet machine has hundreds."""
 
 Harm = Callable[[Fleet, SharedStore], Awaitable[None]]
 
@@ -126,6 +128,6 @@ async def test_a_session_stays_linearizable_and_its_calls_end_once(
     history = all_of_them.history
     updates = sum(update.revision is not None for update in history.updates)
     answered = sum(call.status == "success" for call in all_of_them.calls.values())
-    assert min(updates, len(history.reads), len(history.entries), answered) > 50
+    assert min(updates, len(history.reads), len(history.entries), answered) > ENOUGH
     seen = f"{updates} updates, {len(history.reads)} reads, {answered} of {len(all_of_them.calls)} calls answered"
     record_property("figure", f"nemeses, {name}: {seen}")

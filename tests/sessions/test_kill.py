@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import signal
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from httpx2 import AsyncClient, TransportError
 from tests.cli.process import Serving, serving
+from tests.mcp.forking import forking
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I3-bad-kill", "I3-2-restart", "C-6-atomic-revision")]
 
@@ -18,6 +20,18 @@ store: sqlite:///./state.db
 sessions: {max_updates_per_minute: 1000000}
 providers: {}
 """
+HOST = Path(__file__).with_name("forked_host.py")
+IMPORTED = (
+    "toolplug.cli.command_line",
+    "toolplug.cli.serve",
+    "toolplug.cli.serving.over_http",
+    "toolplug.http.app",
+    *(f"toolplug.parts.{part}.running" for part in ("approvals", "mcp", "sessions")),
+    "toolplug.sqlite.store",
+    "toolplug_console.provider",
+    "uvicorn.loops.uvloop",
+)
+"""What a host imports before it serves, which is most of its start: once, and not for each kill."""
 PATIENCE_S = 60.0
 PLUGINS = 4
 
@@ -91,17 +105,19 @@ async def _kill_again_and_again(folder: Path, *, times: int, seed: int) -> None:
     chance = random.Random(seed)
     (folder / "providers.yaml").write_text(CONFIG, "utf-8")
     plugins: list[Plugin] = []
-    for kills in range(times + 1):
-        with serving(folder=folder) as service:
-            async with AsyncClient(base_url=await asyncio.to_thread(lambda: service.url), timeout=PATIENCE_S) as http:
-                for plugin in plugins:
-                    await plugin.check(http)
-                if kills == times:
-                    return
-                while len(plugins) < PLUGINS:
-                    made = (await http.post("/api/sessions")).json()
-                    plugins.append(Plugin(made["code"], made["pluginToken"], chance))
-                await _work_until_killed(plugins, http, service, after=chance.randint(1, 60))
+    with forking(*IMPORTED) as forked:
+        for kills in range(times + 1):
+            with serving(folder=folder, program=forked(HOST)) as service:
+                url = await asyncio.to_thread(lambda: service.url)
+                async with AsyncClient(base_url=url, timeout=PATIENCE_S) as http:
+                    for plugin in plugins:
+                        await plugin.check(http)
+                    if kills == times:
+                        return
+                    while len(plugins) < PLUGINS:
+                        made = (await http.post("/api/sessions")).json()
+                        plugins.append(Plugin(made["code"], made["pluginToken"], chance))
+                    await _work_until_killed(plugins, http, service, after=chance.randint(1, 60))
 
 
 async def _work_until_killed(plugins: list[Plugin], http: AsyncClient, service: Serving, *, after: int) -> None:
@@ -109,7 +125,7 @@ async def _work_until_killed(plugins: list[Plugin], http: AsyncClient, service: 
     working = [asyncio.create_task(plugin.work(http, acknowledged)) for plugin in plugins]
     for _ in range(after):
         await acknowledged.acquire()
-    service.send(signal.SIGKILL)
+    os.kill(int(service.wait_for("process ").split()[1]), signal.SIGKILL)
     await asyncio.gather(*working)
 
 
