@@ -328,13 +328,14 @@ async def test_a_call_that_ends_within_the_drain_has_its_result_after_a_restart(
 
 
 async def test_a_task_that_waits_for_a_person_does_not_hold_up_the_end(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("toolplug.runtime.tasks.KEEPING_S", 3600.0)
+    monkeypatch.setattr("toolplug.runtime.tasks.KEEPING_S", 3600.0)  # more than a part has for `finish()`
     async with serve() as served:
         ann = with_tasks(served.callers["ann"].client)
         task_id = (await ann.call("add", a=1, b=2))["taskId"]
         assert (await ann.task(task_id))["statusMessage"] == "waits for approval"
+    assert "closing the part" not in caplog.text
     async with serve() as served:
         failed = await with_tasks(served.callers["ann"].client).task(task_id)
         assert (failed["status"], failed["error"]["data"]) == ("failed", {"code": "outcome_unknown"})
