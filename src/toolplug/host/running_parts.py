@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Hashable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, NamedTuple, Self, TypeVar
@@ -227,7 +227,7 @@ class _OpenPart(NamedTuple):
         """End it."""
         await self._end("aclose()", self.running.aclose)
 
-    async def _end(self, what: str, step: Callable[[], Awaitable[None]]) -> None:
+    async def _end(self, what: str, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
         entry = self.part.entry
         if entry is None:
             await step()
