@@ -34,6 +34,12 @@ TOOLS = """
         return "it is there"
 
     @tool
+    async def pause() -> str:
+        "Rest for a moment, within the drain of any provider."
+        await asyncio.sleep(0.3)
+        return "rested"
+
+    @tool
     def add(a: int, b: int) -> int:
         "Add two numbers."
         return a + b
@@ -65,6 +71,7 @@ def serve(in_process_host: Any, tmp_path: Path) -> Serve:
     def open_it(host: Mapping[str, object] = MappingProxyType({}), **settings: object) -> Any:
         whole = {
             "tasks": {"tasks_after": "50ms", **settings},
+            "limits": {"drain": "0s"},  # most tests leave a call that would run on
             "providers": {"own": {"type": "./tools.py", "enabled": True, "tools": {"add": "ask"}}},
             **host,
         }

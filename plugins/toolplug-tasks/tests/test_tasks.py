@@ -300,16 +300,44 @@ async def test_without_an_entry_or_the_section_there_is_nothing_of_it(in_process
         assert (await client.get("/v1/tasks/task_1")).status_code == 404
 
 
-async def test_after_a_restart_what_had_ended_is_kept_and_what_ran_has_failed(serve: Serve, tmp_path: Path) -> None:
+async def test_after_a_restart_what_had_ended_is_kept_and_what_outlasts_the_drain_has_timed_out(
+    serve: Serve, tmp_path: Path
+) -> None:
     async with serve() as served:
         ann = with_tasks(served.callers["ann"].client)
-        done, lost = [(await ann.call("wait_for", file=str(tmp_path / name)))["taskId"] for name in "ab"]
+        done, cut = [(await ann.call("wait_for", file=str(tmp_path / name)))["taskId"] for name in "ab"]
         (tmp_path / "a").touch()
         await ann.ended(done)
     async with serve() as served:
         ann = with_tasks(served.callers["ann"].client)
         assert (await ann.task(done))["result"]["content"][0]["text"] == "it is there"
-        failed = await ann.task(lost)
+        ended = await ann.task(cut)
+        assert (ended["status"], ended["result"]["isError"]) == ("completed", True)
+        meta = ended["result"]["_meta"]
+        assert (meta["toolplug/status"], meta["toolplug/metadata"]["code"]) == ("timeout", "draining")
+
+
+async def test_a_call_that_ends_within_the_drain_has_its_result_after_a_restart(serve: Serve) -> None:
+    async with serve({"limits": {"drain": "30s"}}) as served:
+        client = served.callers["ann"].client
+        asked = await client.post("/v1/tool-calls", json={"name": "pause"}, headers={"Prefer": "respond-async"})
+        assert asked.status_code == 202
+    async with serve() as served:
+        found = (await served.callers["ann"].client.get(asked.headers["Location"])).json()
+        assert (found["status"], found["result"]["content"][0]["text"]) == ("completed", "rested")
+
+
+async def test_a_task_that_waits_for_a_person_does_not_hold_up_the_end(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("toolplug.runtime.tasks.KEEPING_S", 3600.0)  # more than a part has for `finish()`
+    async with serve() as served:
+        ann = with_tasks(served.callers["ann"].client)
+        task_id = (await ann.call("add", a=1, b=2))["taskId"]
+        assert (await ann.task(task_id))["statusMessage"] == "waits for approval"
+    assert "closing the part" not in caplog.text
+    async with serve() as served:
+        failed = await with_tasks(served.callers["ann"].client).task(task_id)
         assert (failed["status"], failed["error"]["data"]) == ("failed", {"code": "outcome_unknown"})
 
 

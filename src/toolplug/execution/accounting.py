@@ -5,6 +5,7 @@ They are kept by kind, source and name, so that a tool keeps them when a reload 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import math
@@ -249,6 +250,14 @@ class CallAccounting:
         in_time = await switch.drain(within_s)
         ended = self.end_running(switch)  # those in a queue or a pause too: they never run
         return in_time or (ended > 0 and await switch.drain(ABANDONED_DRAIN_S))
+
+    async def drain_all(self) -> None:
+        """Wait until no call runs, also one that no request waits for; end those that outlast their time to drain."""
+        patience_s: dict[SourceSwitch, float] = {}
+        for work in self.running:
+            if math.isfinite(work.drain_s):
+                patience_s[work.switch] = max(work.drain_s, patience_s.get(work.switch, 0.0))
+        await asyncio.gather(*(self.drain(switch, within_s) for switch, within_s in patience_s.items()))
 
     def counters(self, provider: str, tool_name: str) -> CallCounters:
         """Return the counters with these two labels; creates them on the first call."""

@@ -160,8 +160,12 @@ class Host(EnteredHost):
     async def __aexit__(self, *_: object) -> None:
         # A reload that runs ends first: what it still opens would be closed by nobody.
         async with self._admin.changing:
-            opened, self._open = self._require_entered(), None
-            await opened.life.aclose()
+            opened = self._require_entered()
+            try:
+                await opened.drain()
+            finally:
+                self._open = None
+                await opened.life.aclose()
 
     @asynccontextmanager
     async def lifespan(self, app: object) -> AsyncGenerator[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Hashable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, NamedTuple, Self, TypeVar
@@ -219,14 +219,21 @@ class _OpenPart(NamedTuple):
             return error.summary
         return said[0]
 
+    async def finish(self) -> None:
+        """Let it keep the results of drained calls."""
+        await self._end("finish()", self.running.finish)
+
     async def aclose(self) -> None:
         """End it."""
+        await self._end("aclose()", self.running.aclose)
+
+    async def _end(self, what: str, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
         entry = self.part.entry
         if entry is None:
-            await self.running.aclose()
+            await step()
             return
         try:
-            await await_step(entry, "aclose()", self.running.aclose, CLOSE_S)
+            await await_step(entry, what, step, CLOSE_S)
         except ProviderError as error:
             log_crash(f"closing the part {self.part.name!r}", error, entry.owner)
 
@@ -398,6 +405,10 @@ class RunningParts:
         """Let each part end its event streams."""
         for opened in self._open.values():
             opened.call("stop()", opened.running.stop)
+
+    async def finish(self) -> None:
+        """Let each part keep the results of drained calls, side by side."""
+        await asyncio.gather(*(opened.finish() for opened in self._open.values()))
 
     def find(self, kind: type[P]) -> P | None:
         """Return the open part of this class, None if there is none."""

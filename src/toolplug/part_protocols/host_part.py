@@ -191,6 +191,9 @@ class RunningPart(Protocol[S_contra]):
     def stop(self) -> None:
         """End its event streams: the host is about to stop, and waits for running calls."""
 
+    async def finish(self) -> None:
+        """Keep the results of its calls in the background: they have been drained, and the host closes next."""
+
     def tools_for(self, caller: Principal) -> Iterable[ToolDefinition]:
         """Return the tools that it lists to this caller, after those of providers; agents are not listed any.
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
-from typing import Generic, TypeVar
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable
+from typing import Any, Generic, TypeVar
 
 from anyio import CancelScope
 
@@ -41,6 +41,16 @@ class BackgroundTasks:
 
     def __len__(self) -> int:
         return len(self._tasks)
+
+
+KEEPING_S = 2.0
+"""Seconds for which work in the background may keep the results of calls that have ended, when the host closes."""
+
+
+async def wait_for_results(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Wait for tasks whose calls have ended, at most `KEEPING_S`; errors are not raised."""
+    if tasks:
+        await asyncio.wait(tasks, timeout=KEEPING_S)
 
 
 class JoinedRuns:

@@ -37,6 +37,10 @@ class TasksPart(RunningPart[TaskSettings]):
         """Let the tasks go on that wait for this decision."""
         self.tasks.decisions.tell(ticket)
 
+    async def finish(self) -> None:
+        """Keep the results of the tasks of this process."""
+        await self.tasks.finish()
+
     async def aclose(self) -> None:
         """End the tasks of this process."""
         await self.extension.aclose()

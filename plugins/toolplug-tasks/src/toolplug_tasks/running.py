@@ -21,7 +21,7 @@ from toolplug.crashes import log_crash
 from toolplug.errors import StoreError
 from toolplug.part_protocols.approvals import NO_APPROVALS, HostApprovals, PartApprovals
 from toolplug.providers.offering.mcp_extensions import ExtendedCall, ExtensionRefused, Fields
-from toolplug.runtime.tasks import BackgroundTasks
+from toolplug.runtime.tasks import BackgroundTasks, wait_for_results
 from toolplug.stores.store import Change
 from toolplug_tasks.decisions import Decisions
 from toolplug_tasks.records import FINAL, POLL_MS, PREFIX, StoredTask, Task, TaskOwner, TaskRecords, key_of_id
@@ -185,6 +185,11 @@ class RunningTasks:
             return True
 
         return not answers or await self._change(found[0], take) is not None
+
+    async def finish(self) -> None:
+        """Wait until the calls that have ended have their results; those that wait for a person do not."""
+        works = self._works.values()
+        await wait_for_results([work.running for work in works if work.running is not None and not work.waits])
 
     async def aclose(self) -> None:
         """End what runs: nobody can say then what a call has done."""

@@ -68,7 +68,8 @@ class Work:
         self._refused = False
         self._numbers = itertools.count(1)
         self._asked: dict[str, asyncio.Future[Fields]] = {}
-        self._running: asyncio.Task[Fields] | None = None
+        self._waits_for_decision = False
+        self.running: asyncio.Task[Fields] | None = None
         self._started = asyncio.Event()
         self.caller: Principal = call.context.principal
         self.kept = asyncio.Event()
@@ -80,21 +81,26 @@ class Work:
 
     def start(self) -> asyncio.Task[Fields]:
         """Run the call in a task of its own, which a request that ends does not end."""
-        self._running = self._loop.create_task(self._run(), name="toolplug-task")
+        self.running = self._loop.create_task(self._run(), name="toolplug-task")
         self._started.set()
-        return self._running
+        return self.running
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for a person."""
+        return self._waits_for_decision or any(not answer.done() for answer in self._asked.values())
 
     def stop(self) -> None:
         """Cancel the call."""
-        if self._running is not None:
-            self._running.cancel()
+        if self.running is not None:
+            self.running.cancel()
 
     async def result(self) -> Fields | None:
         """Wait for the end of the call and return its result; None if it was cancelled. Raises what it has raised."""
         await self._started.wait()
-        assert self._running is not None, "it has been started"
-        await asyncio.wait({self._running})
-        return None if self._running.cancelled() else self._running.result()
+        assert self.running is not None, "it has been started"
+        await asyncio.wait({self.running})
+        return None if self.running.cancelled() else self.running.result()
 
     async def begin(self, message: str = "") -> bool:
         """Make a record of it, unless there is one; return False if there can be none. Raises `StoreError`."""
@@ -166,13 +172,21 @@ class Work:
                 state = cast("str | None", result.get("requestState"))
                 result = await self._call.run(context, during=self._ask_during, responses=responses, state=state)
             elif ticket is not None and ticket != context.approval:
-                if not await self.try_begin(WAITS) or not await self._keeper.decisions.wait(self.caller.tenant, ticket):
+                if not await self.try_begin(WAITS) or not await self._decided(ticket):
                     return result
                 self.message = ""
                 context = context._replace(approval=ticket)
                 result = await self._call.run(context, during=self._ask_during)
             else:
                 return result
+
+    async def _decided(self, ticket: str) -> bool:
+        """Wait for the decision on a ticket, and return whether the call may run."""
+        self._waits_for_decision = True
+        try:
+            return await self._keeper.decisions.wait(self.caller.tenant, ticket)
+        finally:
+            self._waits_for_decision = False
 
     async def _ask_during(self, question: str, schema: Mapping[str, object]) -> UserAnswer:
         if not await self.try_begin():

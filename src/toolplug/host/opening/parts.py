@@ -133,6 +133,15 @@ class Parts:
             )
         return parts
 
+    async def drain(self) -> None:
+        """Wait for calls that run, those that no request waits for too, each for its time to drain.
+
+        All is open yet: what waits for them in the background goes on with their results, and keeps them.
+        """
+        self.running.stop()  # nobody answers what waits for an application now
+        await self.services.accounting.drain_all()
+        await self.running.finish()
+
     @property
     def configuration(self) -> Configuration:
         """The present configuration."""

@@ -192,6 +192,10 @@ class ResponsesService(RunningPart[ResponsesSettings]):
         if before is None or settings is None or before.backend != settings.backend:
             self._changed = True
 
+    async def finish(self) -> None:
+        """Let the responses in the background go on for a moment."""
+        await self._responses.finish()
+
     async def aclose(self) -> None:
         """Stop the responses in the background, and close the connections."""
         self.conversations.stop()

@@ -206,6 +206,10 @@ class Responses:
         await self.stored.delete(tenant, response)
         await self._background.stop_elsewhere(response)
 
+    async def finish(self) -> None:
+        """Let the background responses go on for a moment: their calls have ended."""
+        await self._background.finish()
+
     async def aclose(self) -> None:
         """Stop all background responses, which are stored as `cancelled`."""
         await self._background.aclose()

@@ -176,6 +176,10 @@ class QueuedCalls:
         self._processes.listen(look)
         self._background.start(self._resume(load), "queued-calls")
 
+    async def finish(self) -> None:
+        """Keep the results of calls that have ended."""
+        await self._background.wait()
+
     async def aclose(self) -> None:
         """Cancel running calls; the next process finishes them."""
         await self._background.aclose()

@@ -71,6 +71,10 @@ class RunningSessions(RunningPart[SessionSettings]):
         """End every stream and waiting call; sessions and queued calls stay in the store."""
         await self._life.aclose()
 
+    async def finish(self) -> None:
+        """Keep the results of queued calls."""
+        await self.queued.finish()
+
     def stop(self) -> None:
         """End every stream and waiting call now."""
         self.service.stop()

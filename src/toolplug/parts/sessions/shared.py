@@ -29,6 +29,7 @@ from toolplug.parts.sessions.streams.events import LogEntry
 from toolplug.parts.sessions.tools.plans import SessionPlanner
 from toolplug.parts.sessions.tools.session_tool import DefinitionCache, PluginStatus, StreamRole
 from toolplug.runtime.lru import LeastRecentlyUsed
+from toolplug.runtime.tasks import wait_for_results
 from toolplug.stores.store import Record, Store
 
 
@@ -158,6 +159,10 @@ class SessionTasks:
         self._unbroken.add(task)
         task.add_done_callback(self._unbroken.discard)
         return task
+
+    async def wait(self) -> None:
+        """Wait for the tasks of `start` for a moment: the calls that they make have ended."""
+        await wait_for_results(self._tasks)
 
     async def aclose(self) -> None:
         """Cancel the tasks of `start`, and wait for all tasks."""

@@ -21,6 +21,7 @@ from toolplug.parts.responses.background.events import EventBuffer, StoredEvents
 from toolplug.parts.responses.builder import Event, ResponseAnswer, ResponseBuilder
 from toolplug.parts.responses.items.input_items import Item
 from toolplug.parts.responses.stored import StoredResponse, StoredResponses, with_ids
+from toolplug.runtime.tasks import wait_for_results
 from toolplug.stores.store import Change, Store
 
 LEASES = "response-lease/"
@@ -236,6 +237,10 @@ class Background:
     async def stop_elsewhere(self, response: str) -> None:
         """Let another process that makes the response end it, as it is cancelled or deleted. Raises `StoreError`."""
         await self._leases.stop(response)
+
+    async def finish(self) -> None:
+        """Let the responses of this process go on for a moment: their calls have ended."""
+        await wait_for_results([running.task for running in self._running.values()])
 
     async def aclose(self) -> None:
         """Stop all responses of this process and wait for their ends."""
