@@ -295,10 +295,20 @@ class MergedExecutor(_View):
     """One executor over several, in order; the first of a name wins. `join` replaces them while others follow it.
 
     With a `session`, calls through the executor and its views get contexts of this session, whatever they had before.
+    `derive` reshapes the common catalog, at no cost of a view of its own.
     """
 
-    def __init__(self, unknown: UnknownCalls, *executors: ToolExecutor, session: str | None = None) -> None:
-        super().__init__(unknown, executors, lambda catalogs: layer_catalogs(*catalogs), session)
+    def __init__(
+        self,
+        unknown: UnknownCalls,
+        *executors: ToolExecutor,
+        session: str | None = None,
+        derive: Derive | None = None,
+    ) -> None:
+        if derive is None:
+            super().__init__(unknown, executors, lambda catalogs: layer_catalogs(*catalogs), session)
+        else:
+            super().__init__(unknown, executors, lambda catalogs: derive(layer_catalogs(*catalogs)), session)
 
     def join(self, *executors: ToolExecutor) -> None:
         """Merge these executors from now on, and tell the listeners the difference."""
