@@ -70,7 +70,7 @@ _IMPORTS = {
     Part.STORAGE: ("ProviderContext",),
     Part.PROMPTS: ("prompt",),
 }
-_TEST_IMPORTS = {"": ("CallContext", "Principal", "ToolCall", "ToolResult"), Part.METRICS: ("FunctionRegistry",)}
+_TEST_IMPORTS = {"": ("CallContext", "Principal", "ToolResult"), Part.METRICS: ("FunctionRegistry",)}
 _NAME = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*")
 _LONGEST = 48
 _PREFIX = "toolplug_"
