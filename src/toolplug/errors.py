@@ -1,4 +1,4 @@
-"""The error tree.
+"""The error tree. Data are attributes; no error has an HTTP status.
 
     ToolplugError
     ├── ConfigError            wrong configuration: every problem at once
@@ -31,8 +31,6 @@
         ├── StoreRefused       corrupt, or written by a newer toolplug: the file is left untouched
         │   └── RecordDamaged  one record is corrupt: it counts as none
         └── StoreMisused       an invalid URL, key, size or limit: the caller must change it
-
-Data are attributes; no error has an HTTP status.
 """
 
 from __future__ import annotations
@@ -44,6 +42,7 @@ from types import MappingProxyType
 from typing import Literal
 
 GoneState = Literal["session_expired", "session_ended"]
+KeyPath = tuple[str | int, ...]
 Values = Mapping[str, object]
 
 
@@ -248,9 +247,7 @@ class ProviderError(ToolplugError):
     * `summary`: the text without that of an exception, which may have secrets, for readers other than operators
     """
 
-    def __init__(
-        self, message: str, *, state: str, fix: str = "", at: tuple[str | int, ...] = (), summary: str = ""
-    ) -> None:
+    def __init__(self, message: str, *, state: str, fix: str = "", at: KeyPath = (), summary: str = "") -> None:
         self.summary: str = summary or message
         self.state = state
         self.fix = fix
