@@ -18,7 +18,7 @@ from benchmarks.tools import SEARCH, TEXT
 from toolplug import CallContext, FunctionRegistry, ToolCall, ToolStatus
 from toolplug.catalog.definition import Note
 from toolplug.execution.accounting import CallAccounting
-from toolplug.execution.live import merged_executor
+from toolplug.execution.live import MergedExecutor
 from toolplug.execution.run import UnknownCalls
 
 DEADLINE_S = 0.02
@@ -63,7 +63,7 @@ async def reshaped() -> AsyncGenerator[Batch]:
         view = view.view(
             lambda catalog: catalog.renamed({name: tool.definition.wire for name, tool in catalog.items()})
         )
-        view = merged_executor(UNKNOWN, view, other)
+        view = MergedExecutor(UNKNOWN, view, other)
         yield await repeated(view, ToolCall(id="c1", name="bench__echo", arguments={"text": TEXT}))
 
 
@@ -71,7 +71,7 @@ async def reshaped() -> AsyncGenerator[Batch]:
 async def in_session() -> AsyncGenerator[Batch]:
     """Call the trivial tool through a session's view, with a context that says nothing of the session."""
     async with FunctionRegistry({"trivial": Trivial()}) as registry, FunctionRegistry({"many": Many(20)}) as own:
-        view = merged_executor(UNKNOWN, registry, own, session="ABCD2345")
+        view = MergedExecutor(UNKNOWN, registry, own, session="ABCD2345")
         yield await repeated(view, ToolCall(id="c1", name="echo", arguments={"text": TEXT}))
 
 

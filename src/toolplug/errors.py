@@ -1,38 +1,36 @@
-"""The error tree.
+"""The error tree. Data are attributes; no error has an HTTP status.
 
-    ToolplugError
-    ├── ConfigError            wrong configuration: every problem at once
-    ├── ToolError              a tool says "this did not work" to the model; its text is shown
-    │   └── QuotaExceeded      a quota of the tenant or the credential is used up (of the store: a StoreError too)
-    ├── InvalidArguments       arguments that their schema or model refuses
-    ├── InvalidJson            a text that is no JSON, or has a duplicate key
-    ├── InvalidDefinition      a tool, route or name that cannot be listed
-    │   └── HiddenCharacter    a name, pattern or constant with an invisible character
-    ├── UnmatchedStub          a built-in stub that no active provider declares (strict expansion)
-    ├── ProviderError          a provider package that cannot be loaded, built or started
-    ├── NoSuchProvider         a provider key that the configuration does not have
-    ├── ApiError               a request that cannot be fulfilled; `param` is the part at fault
-    │   ├── ResponseRefused    a request for a response
-    │   └── BackendFailed      the model server cannot be reached, or its answer is not usable
-    ├── AccessError            a catalog that this principal cannot have
-    │   ├── AgentRequired      its credential names several agents; the request must name one of them
-    │   ├── AgentNotAllowed    its credential does not name this agent
-    │   ├── InvalidSessionCode text that is not a session code
-    │   ├── SessionNotFound    no such session, or another tenant's
-    │   └── SessionGone        the session has expired or was ended
-    ├── HostError              an error of a client of a host
-    │   ├── HostUnreachable    no host answers, or it cannot answer now
-    │   └── HostRefused        the host refuses a request
-    │       └── SessionOver    the session cannot be used by this client: final
-    └── StoreError
-        ├── StoreConflict      the record has another revision than expected
-        ├── StoreUnavailable   busy, full, locked or closed: try again
-        ├── StoreInUse         another process serves the store
-        ├── StoreRefused       corrupt, or written by a newer toolplug: the file is left untouched
-        │   └── RecordDamaged  one record is corrupt: it counts as none
-        └── StoreMisused       an invalid URL, key, size or limit: the caller must change it
-
-Data are attributes; no error has an HTTP status.
+ToolplugError
+├── ConfigError            wrong configuration: every problem at once
+├── ToolError              a tool says "this did not work" to the model; its text is shown
+│   └── QuotaExceeded      a quota of the tenant or the credential is used up (of the store: a StoreError too)
+├── InvalidArguments       arguments that their schema or model refuses
+├── InvalidJson            a text that is no JSON, or has a duplicate key
+├── InvalidDefinition      a tool, route or name that cannot be listed
+│   └── HiddenCharacter    a name, pattern or constant with an invisible character
+├── UnmatchedStub          a built-in stub that no active provider declares (strict expansion)
+├── ProviderError          a provider package that cannot be loaded, built or started
+├── NoSuchProvider         a provider key that the configuration does not have
+├── ApiError               a request that cannot be fulfilled; `param` is the part at fault
+│   ├── ResponseRefused    a request for a response
+│   └── BackendFailed      the model server cannot be reached, or its answer is not usable
+├── AccessError            a catalog that this principal cannot have
+│   ├── AgentRequired      its credential names several agents; the request must name one of them
+│   ├── AgentNotAllowed    its credential does not name this agent
+│   ├── InvalidSessionCode text that is not a session code
+│   ├── SessionNotFound    no such session, or another tenant's
+│   └── SessionGone        the session has expired or was ended
+├── HostError              an error of a client of a host
+│   ├── HostUnreachable    no host answers, or it cannot answer now
+│   └── HostRefused        the host refuses a request
+│       └── SessionOver    the session cannot be used by this client: final
+└── StoreError
+    ├── StoreConflict      the record has another revision than expected
+    ├── StoreUnavailable   busy, full, locked or closed: try again
+    ├── StoreInUse         another process serves the store
+    ├── StoreRefused       corrupt, or written by a newer toolplug: the file is left untouched
+    │   └── RecordDamaged  one record is corrupt: it counts as none
+    └── StoreMisused       an invalid URL, key, size or limit: the caller must change it
 """
 
 from __future__ import annotations
@@ -44,6 +42,7 @@ from types import MappingProxyType
 from typing import Literal
 
 GoneState = Literal["session_expired", "session_ended"]
+KeyPath = tuple[str | int, ...]
 Values = Mapping[str, object]
 
 
@@ -248,9 +247,7 @@ class ProviderError(ToolplugError):
     * `summary`: the text without that of an exception, which may have secrets, for readers other than operators
     """
 
-    def __init__(
-        self, message: str, *, state: str, fix: str = "", at: tuple[str | int, ...] = (), summary: str = ""
-    ) -> None:
+    def __init__(self, message: str, *, state: str, fix: str = "", at: KeyPath = (), summary: str = "") -> None:
         self.summary: str = summary or message
         self.state = state
         self.fix = fix

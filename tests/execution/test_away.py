@@ -9,7 +9,7 @@ from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, 
 from toolplug.catalog.catalog import Catalog, CatalogDiff
 from toolplug.catalog.plan import TenantsGate, Tool
 from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.live import LiveCatalog, merged_executor
+from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.results import unavailable
 from toolplug.execution.run import UnknownCalls
 
@@ -62,7 +62,7 @@ async def test_a_listed_tool_is_called_before_one_of_its_name_that_is_away(harne
 
     for executor in (
         LiveCatalog(UnknownCalls(harness.counters), Catalog(listed.values(), unavailable=away)),
-        merged_executor(UnknownCalls(harness.counters), one, two),
+        MergedExecutor(UnknownCalls(harness.counters), one, two),
     ):
         assert await answer(executor, "fs.a") == (ToolStatus.SUCCESS, "here")
         assert await answer(executor, "fs__a") == (ToolStatus.SUCCESS, "here")
@@ -86,7 +86,7 @@ async def test_a_view_follows_what_is_away_though_nobody_hears_of_it(harness: Ha
         LiveCatalog(UnknownCalls(harness.counters)),
         LiveCatalog(UnknownCalls(harness.counters), harness.catalog(read=here)),
     )
-    both = merged_executor(UnknownCalls(harness.counters), live, own)
+    both = MergedExecutor(UnknownCalls(harness.counters), live, own)
     view = both.view(lambda catalog: catalog.prefixed("p"))
     heard: list[CatalogDiff] = []
     view.subscribe(heard.append)

@@ -12,7 +12,7 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog, CatalogDiff
 from toolplug.catalog.plan import Tool
 from toolplug.execution.executor import Listener, ToolExecutor, Unsubscribe
-from toolplug.execution.live import LiveCatalog, merged_executor
+from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.run import UnknownCalls
 
 pytestmark = pytest.mark.anyio
@@ -222,7 +222,7 @@ async def test_a_view_follows_a_new_plan_that_lists_alike(shop: Shop, harness: H
 
 @pytest.mark.requirement("I2-2-views")
 async def test_a_prefix_without_tools_is_known_through_a_view(shop: Shop) -> None:
-    view = merged_executor(UnknownCalls(shop.harness.counters), shop.live)
+    view = MergedExecutor(UnknownCalls(shop.harness.counters), shop.live)
     assert await ran(view, "fs.x") == "Toolset not found for fs.x"
     shop.live.publish(Catalog(prefixes=frozenset({"fs"})))
 
@@ -246,7 +246,7 @@ async def test_a_views_listener_hears_the_views_own_differences(shop: Shop) -> N
 @pytest.mark.requirement("I2-2-views")
 async def test_the_first_of_a_name_wins_in_a_joined_view_and_the_next_inherits(harness: Harness) -> None:
     one, two = Shop(harness), Shop(harness)
-    both = merged_executor(UnknownCalls(harness.counters), one.live, Foreign(two.live))
+    both = MergedExecutor(UnknownCalls(harness.counters), one.live, Foreign(two.live))
     heard: list[CatalogDiff] = []
     both.subscribe(heard.append)
     one.sell("a")
@@ -262,7 +262,7 @@ async def test_the_first_of_a_name_wins_in_a_joined_view_and_the_next_inherits(h
 @pytest.mark.requirement("I2-2-views")
 @pytest.mark.parametrize("through", [0, 1, 3])
 async def test_a_view_over_a_foreign_executor_follows_it_without_being_told(shop: Shop, through: int) -> None:
-    view = merged_executor(UnknownCalls(shop.harness.counters), Foreign(shop.live))
+    view = MergedExecutor(UnknownCalls(shop.harness.counters), Foreign(shop.live))
     for _ in range(through):
         view = view.view(lambda catalog: catalog.prefixed("x").renamed({}))
     shop.sell("a")
@@ -324,5 +324,5 @@ async def test_a_view_of_a_view_whose_derivation_fails_is_tried_again_when_next_
 async def test_every_view_of_a_stack_is_a_tool_executor(shop: Shop) -> None:
     view = shop.live.view(lambda catalog: catalog.prefixed("shop"))
 
-    for executor in (shop.live, view, merged_executor(UnknownCalls(shop.harness.counters), view), Foreign(view)):
+    for executor in (shop.live, view, MergedExecutor(UnknownCalls(shop.harness.counters), view), Foreign(view)):
         assert isinstance(executor, ToolExecutor)

@@ -8,7 +8,7 @@ from tests.execution.harness import Harness, defined
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.plan import Plan, Tool
-from toolplug.execution.live import LiveCatalog, merged_executor
+from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.run import UnknownCalls
 from toolplug.hookspecs import hookimpl
 
@@ -50,7 +50,7 @@ def of(harness: Harness, name: str, **rules: object) -> Tool:
 
 
 def session_view(harness: Harness, *tools: Tool) -> LiveCatalog:
-    return merged_executor(
+    return MergedExecutor(
         UnknownCalls(harness.counters),
         LiveCatalog(UnknownCalls(harness.counters), Catalog(tools)),
         LiveCatalog(UnknownCalls(harness.counters)),
@@ -65,7 +65,7 @@ async def test_the_executor_says_whose_session_a_call_belongs_to_and_never_its_c
 ) -> None:
     base = LiveCatalog(UnknownCalls(harness.counters), Catalog([of(harness, "shared")]))
     own = LiveCatalog(UnknownCalls(harness.counters), Catalog([of(harness, "own")]))
-    view = merged_executor(UnknownCalls(harness.counters), base, own, session=MINE)
+    view = MergedExecutor(UnknownCalls(harness.counters), base, own, session=MINE)
     nested = view.view(lambda catalog: catalog.prefixed("p")).view(lambda catalog: catalog.where(lambda _: True))
 
     for executor, names in ((view, ("shared", "own")), (nested, ("p.shared", "p__own"))):
@@ -73,7 +73,7 @@ async def test_the_executor_says_whose_session_a_call_belongs_to_and_never_its_c
             assert (await executor.execute(ToolCall("c1", name), context)).output == MINE
     assert (await base.execute(ToolCall("c1", "shared"), context)).output == str(context.session)
     assert (
-        await merged_executor(UnknownCalls(harness.counters), base).execute(ToolCall("c1", "shared"), context)
+        await MergedExecutor(UnknownCalls(harness.counters), base).execute(ToolCall("c1", "shared"), context)
     ).output == str(context.session)
 
 
@@ -108,7 +108,7 @@ async def test_a_sessions_tool_is_hidden_while_everybody_has_one_of_its_name(har
         LiveCatalog(UnknownCalls(harness.counters)),
         LiveCatalog(UnknownCalls(harness.counters), Catalog([of(harness, "a"), of(harness, "b")])),
     )
-    view = merged_executor(UnknownCalls(harness.counters), base, own, session=MINE)
+    view = MergedExecutor(UnknownCalls(harness.counters), base, own, session=MINE)
     shared = of(harness, "a")
     base.publish(Catalog([shared]))
     assert list(view.catalog.values()) == [shared, own.catalog["b"]]
@@ -121,7 +121,7 @@ async def test_a_sessions_tool_is_hidden_while_everybody_has_one_of_its_name(har
 async def test_one_change_of_what_everybody_has_reaches_every_session_at_its_next_call(harness: Harness) -> None:
     base = LiveCatalog(UnknownCalls(harness.counters))
     views = [
-        merged_executor(
+        MergedExecutor(
             UnknownCalls(harness.counters),
             base.view(lambda catalog: catalog.visible_to(ALICE)),
             LiveCatalog(UnknownCalls(harness.counters), Catalog([of(harness, f"own{at}")])),

@@ -28,7 +28,7 @@ from tests.sessions.fixtures import (
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.catalog import Catalog
 from toolplug.execution.accounting import CallAccounting
-from toolplug.execution.live import LiveCatalog, merged_executor
+from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.plans import CallServices, ToolPolicy
 from toolplug.execution.run import UnknownCalls
 from toolplug.execution.task_runner import TaskRunner
@@ -61,14 +61,14 @@ def _itself(session: Session) -> LiveCatalog:
 
 
 def _behind_another(session: Session) -> LiveCatalog:
-    return merged_executor(
+    return MergedExecutor(
         COUNTERS, LiveCatalog(COUNTERS, Catalog([plain_tool("other")])), session.executor, session=session.code
     )
 
 
 def _before_a_prefixed_one(session: Session) -> LiveCatalog:
     others = LiveCatalog(COUNTERS, Catalog([plain_tool("other")])).view(lambda catalog: catalog.prefixed("web"))
-    return merged_executor(COUNTERS, session.executor, others)
+    return MergedExecutor(COUNTERS, session.executor, others)
 
 
 @pytest.mark.requirement("DYN-AC-7", "I3-4-everywhere", "DYN-US-register")

@@ -31,7 +31,7 @@ from toolplug.catalog.definition import Note
 from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.plan import Tool
 from toolplug.execution.accounting import CallAccounting
-from toolplug.execution.live import LiveCatalog, merged_executor
+from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.results import unavailable
 from toolplug.execution.run import UnknownCalls
 from toolplug.execution.task_runner import TaskRunner
@@ -74,7 +74,7 @@ async def a_view() -> AsyncGenerator[Opened]:
 @asynccontextmanager
 async def a_joined() -> AsyncGenerator[Opened]:
     async with running(Echo) as one, running(Echo, key="other") as two:
-        both = merged_executor(
+        both = MergedExecutor(
             UnknownCalls(CallAccounting().counters("_unknown", "_unknown")),
             one.view(lambda tools: tools.prefixed("one")),
             two,
@@ -92,7 +92,7 @@ async def a_session() -> AsyncGenerator[Opened]:
                 [plain_tool("draw", runner=runner)], unavailable=Catalog([gone("echo", runner), gone("web.a", runner)])
             )
         )
-        view = merged_executor(
+        view = MergedExecutor(
             UnknownCalls(CallAccounting().counters("_unknown", "_unknown")), registry, own, session="CODE2345"
         )
         yield view, "echo", lambda: registry.apply(())
@@ -157,7 +157,7 @@ async def test_through_every_pair_of_reshapings_a_listed_name_reaches_its_tool_a
         own = LiveCatalog(
             unknown, Catalog(tools[listed:], unavailable=Catalog([gone("add", runner), gone("fs.a", runner)]))
         )
-        view = merged_executor(unknown, live, own).view(reshapings()[inner]).view(reshapings()[outer])
+        view = MergedExecutor(unknown, live, own).view(reshapings()[inner]).view(reshapings()[outer])
 
         async def change() -> None:
             live.publish(Catalog())

@@ -150,7 +150,7 @@ class StartedCall(_CallOfPlan):
     __slots__ = ("_abandoned", "_then", "began", "outlasted", "plan", "running", "until")
 
     def __init__(self, plan: Plan, running: RunningCall, began: float, until: float) -> None:
-        self.plan = plan
+        self.plan: Plan = plan
         self.running: RunningCall = running
         self.began: float = began
         self.until: float = until

@@ -294,7 +294,8 @@ class _View(LiveCatalog):
 class MergedExecutor(_View):
     """One executor over several, in order; the first of a name wins. `join` replaces them while others follow it.
 
-    `derive` reshapes their common catalog, at no cost of a view of its own.
+    With a `session`, calls through the executor and its views get contexts of this session, whatever they had before.
+    `derive` reshapes the common catalog, at no cost of a view of its own.
     """
 
     def __init__(
@@ -318,14 +319,6 @@ class MergedExecutor(_View):
             self._upstream = tuple([source.subscribe(self._source_changed) for source in executors])
             # The difference given is not looked at: it is computed from what the listeners were told last.
             self._source_changed(CatalogDiff())
-
-
-def merged_executor(unknown: UnknownCalls, *executors: ToolExecutor, session: str | None = None) -> LiveCatalog:
-    """Return one executor over several, in order; the first of a name wins.
-
-    With a `session`, calls through the executor and its views get contexts of this session, whatever they had before.
-    """
-    return MergedExecutor(unknown, *executors, session=session)
 
 
 async def _run_hooked(tool: Tool, call: ToolCall, context: CallContext) -> ToolResult:

@@ -20,7 +20,7 @@ from toolplug.catalog.offering import EMPTY_OFFERING, Offering, merged_offerings
 from toolplug.catalog.plan import ScopeGate
 from toolplug.errors import AgentNotAllowed, AgentRequired
 from toolplug.execution.executor import LazyExecutor, ModelTools, ToolExecutor
-from toolplug.execution.live import LiveCatalog, merged_executor
+from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.plans import CALL_SCOPE
 from toolplug.execution.run import UnknownCalls
 from toolplug.host.artifacts import SOURCE
@@ -163,14 +163,14 @@ class Views:
             lambda catalog: catalog.planned(lambda _, plan: replace(plan, gates=(*plan.gates, _NO_CALLS)))
         )
         self._left_out = CachedValue(_left_out)
-        self._shared_tools = merged_executor(self._unknown(), registry, agents.servers)
+        self._shared_tools = MergedExecutor(self._unknown(), registry, agents.servers)
         self._nothing_chosen = self._shared_tools.view(self._left_out)
         self._order = WithReadResultLast(tail)
         self._equipment = equipment
         self._of_parts = of_parts
         self._recent = RecentViews()
         self._refused_search = CachedValue(lambda catalog: self._refused(self._searchable(catalog)))
-        self._nothing = merged_executor(self._unknown())
+        self._nothing = MergedExecutor(self._unknown())
         self._offerings = _MergedOfferings()
 
     def _searchable(self, catalog: Catalog) -> Catalog:
@@ -234,7 +234,7 @@ class Views:
             return self._nothing
         code = None if session is None else session.code
         return self._compose(
-            principal, agent, session, None, lambda parts: merged_executor(self._unknown(), *parts, session=code)
+            principal, agent, session, None, lambda parts: MergedExecutor(self._unknown(), *parts, session=code)
         )
 
     def _compose(
@@ -268,7 +268,7 @@ class Views:
         if choice.only is None:
             return tools
         others = self._agents.executor(choice._replace(only=None, without=choice.only), session)
-        return merged_executor(self._unknown(), tools, others.view(self._left_out))
+        return MergedExecutor(self._unknown(), tools, others.view(self._left_out))
 
     def toolset(self, tenant: str, toolset: str) -> ToolExecutor:
         """Return one toolset under its prefix as a tenant sees it."""

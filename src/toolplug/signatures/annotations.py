@@ -37,12 +37,10 @@ class ClassFunction(NamedTuple):
         """True if a call returns a coroutine; the function inside of `functools.wraps` decides."""
         return inspect.iscoroutinefunction(inspect.unwrap(self.function))
 
-    def takes(self, *arguments: str, by_name: bool = False) -> bool:
-        """Return True if it can be called on an instance with these arguments, in this order or `by_name`."""
-        first = ("self",) if self.bound else ()
-        positional, named = ((), dict.fromkeys(arguments)) if by_name else (arguments, {})
+    def takes(self, *arguments: str) -> bool:
+        """Return True if it can be called on an instance with these arguments, in this order."""
         try:
-            unread_signature(self.function).bind(*first, *positional, **named)
+            unread_signature(self.function).bind(*(("self",) if self.bound else ()), *arguments)
         except TypeError:
             return False
         return True

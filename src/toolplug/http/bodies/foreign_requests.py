@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from time import monotonic
 from typing import Final, Self, cast
@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from toolplug.catalog.exact_json import dump_json, load_json
+from toolplug.catalog.exact_json import as_object, dump_json, load_json
 from toolplug.config.model_shape import Shapes, known_keys, models_in, shapes_at
 from toolplug.model_apis.stubs import CHOICE
 
@@ -85,6 +85,26 @@ class IgnoredParts:
         name = _name_of(self.warnings[-1])
         if _NAME.fullmatch(name):
             _NAMES.say(self._log, self._path, name)
+
+    def keep_known(
+        self, parts: Sequence[object], at: str, is_known: Callable[[str], bool], text_type: str
+    ) -> list[object]:
+        """Return the known parts of a content; where there are none, a text of this type says what was left out."""
+        known: list[object] = []
+        kinds: list[str] = []
+        for index, part in enumerate(parts):
+            kind = as_object(part).get("type")
+            if isinstance(kind, str) and not is_known(kind):
+                place = f"{at}[{index}]"
+                self.add(
+                    "unknown_part", place, f"{place}: parts of this type are not known here; it is ignored", kind=kind
+                )
+                kinds.append(kind)
+            else:
+                known.append(part)
+        if kinds and not known:
+            known.append({"type": text_type, "text": f"[left out: {kinds[0][:64]}]"})
+        return known
 
     def list_warnings(self) -> list[Mapping[str, object]]:
         """Return the warnings for the answer, the last of which counts those that are not named."""

@@ -8,7 +8,7 @@ from weakref import WeakSet
 from toolplug.catalog.catalog import CachedValue, Catalog
 from toolplug.catalog.definition import Note
 from toolplug.catalog.plan import Tool
-from toolplug.execution.live import Derive, LiveCatalog, MergedExecutor, merged_executor
+from toolplug.execution.live import Derive, LiveCatalog, MergedExecutor
 from toolplug.execution.run import UnknownCalls
 from toolplug.toolsets.saved.saved_toolset import SavedToolset, ToolsetOwner
 
@@ -109,4 +109,4 @@ class _OwnersView(MergedExecutor):
         if chosen is None:
             self.join(*self._parts)
         else:
-            self.join(merged_executor(self._unknown, *self._parts, session=self._session).view(chosen))
+            self.join(MergedExecutor(self._unknown, *self._parts, session=self._session).view(chosen))

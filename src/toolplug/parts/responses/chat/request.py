@@ -73,24 +73,14 @@ def _read_content(content: object, at: str, ignored: IgnoredParts) -> object:
     parts = cast("list[object]", content or [])
     if len(parts) > MAX_CONTENT_PARTS:
         raise ResponseRefused("too_many", f"{at}: a content has at most {MAX_CONTENT_PARTS:,} parts", param=at)
-    known: list[object] = []
-    kinds: list[str] = []
     for index, each in enumerate(parts):
         part, place = as_object(each), f"{at}[{index}]"
         kind = part.get("type")
         if not isinstance(kind, str):
             raise make_refusal(f"{place}.type", "a part of a content has a type, such as text")
-        if kind not in _PARTS:
-            text = f"{place}: parts of this type are not known here; it is ignored"
-            ignored.add("unknown_part", place, text, kind=kind)
-            kinds.append(kind)
-            continue
         if kind in {"text", "refusal"}:
             _check_length(part.get(kind), f"{place}.{kind}")
-        known.append(each)
-    if kinds and not known:
-        known.append({"type": "text", "text": f"[left out: {kinds[0][:64]}]"})
-    return content if content is None else known
+    return content if content is None else ignored.keep_known(parts, at, _PARTS.__contains__, "text")
 
 
 def _check_length(text: object, at: str) -> None:

@@ -116,19 +116,5 @@ _WITH_PARTS = frozenset({None, "message", *CLIENT_ANSWERS})
 
 def _with_known_parts(item: Item, name: str, parts: Sequence[object], at: str, ignored: IgnoredParts) -> Item:
     """Return the item with its known parts; where there are none, a text says that something was left out."""
-    known: list[object] = []
-    kinds: list[str] = []
-    for index, part in enumerate(parts):
-        kind = as_object(part).get("type")
-        if isinstance(kind, str) and not is_known_part(kind):
-            place = f"{at}.{name}[{index}]"
-            ignored.add(
-                "unknown_part", place, f"{place}: parts of this type are not known here; it is ignored", kind=kind
-            )
-            kinds.append(kind)
-        else:
-            known.append(part)
-    if kinds and not known:
-        own = "output_text" if item.get("role") == "assistant" else "input_text"
-        known.append({"type": own, "text": f"[left out: {kinds[0][:64]}]"})
-    return {**item, name: known}
+    own = "output_text" if item.get("role") == "assistant" else "input_text"
+    return {**item, name: ignored.keep_known(parts, f"{at}.{name}", is_known_part, own)}
