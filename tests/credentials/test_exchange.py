@@ -42,6 +42,7 @@ class Exchange:
         self.basic: list[str | None] = []
         self.life_s: int | None = 3600
         self.takes_s = 0.0
+        self.more: dict[str, Any] = {}
         self.app = Starlette(routes=[Route("/token", self.token, methods=["POST"])])
 
     async def token(self, request: Request) -> Response:
@@ -54,7 +55,7 @@ class Exchange:
         except jwt.PyJWTError:
             return JSONResponse({"error": "invalid_request"}, status_code=400)
         answer = {"access_token": f"{claims['sub']}-{len(self.forms)}", "token_type": "Bearer"}
-        return JSONResponse(answer | ({} if self.life_s is None else {"expires_in": self.life_s}))
+        return JSONResponse(answer | ({} if self.life_s is None else {"expires_in": self.life_s}) | self.more)
 
 
 class Graph(FunctionProvider):
@@ -141,6 +142,17 @@ async def test_an_exchanged_token_lives_no_longer_than_the_jwt(exchange: Exchang
         assert (await call(client, token_of("ada", life_s=3)))["output"] == "ada-1"
         await asyncio.sleep(3.1)
         assert (await call(client, token_of("ada")))["output"] == "ada-2"
+
+
+@pytest.mark.requirement("I38-exchange")
+async def test_an_exchange_is_read_as_issuers_write_it(exchange: Exchange, endpoint: str) -> None:
+    exchange.more = {"scope": None, "expires_in": "3600", "refresh_token": None, "token_type": "bearer"}
+    async with hosting(endpoint) as (_, client):
+        assert (await call(client, token_of("ada")))["output"] == "ada-1"
+        exchange.more = {"token_type": "N_A"}  # of a token that is none for requests: RFC 8693, section 2.2.1
+        refused = await call(client, token_of("ben"))
+    assert refused["metadata"]["code"] == "credential_needed"
+    assert refused["output"].endswith("the token of the issuer is none of the type Bearer")
 
 
 @pytest.mark.requirement("I38-exchange")

@@ -75,6 +75,11 @@ async def test_a_server_whose_issuer_is_the_one_of_its_entry_is_taken() -> None:
         ({"resource": "https://other.example/mcp"}, {}, None, "another resource than its url"),
         ({}, {"issuer": "https://other.example"}, None, "that of another one"),
         ({}, {"code_challenge_methods_supported": ["plain"]}, None, "does not support PKCE"),
+        ({}, {"code_challenge_methods_supported": []}, None, "does not support PKCE"),
+        ({}, {"code_challenge_methods_supported": "plain"}, None, "code_challenge_methods_supported cannot be used"),
+        ({}, {"authorization_endpoint": "javascript:alert(1)"}, None, "authorization_endpoint cannot be used"),
+        ({}, {"authorization_endpoint": f"{ISSUER}/auth#there"}, None, "has a fragment"),
+        ({}, {"token_endpoint": None}, None, "token_endpoint cannot be used"),
     ],
 )
 async def test_any_other_is_refused(
@@ -83,6 +88,19 @@ async def test_any_other_is_refused(
     async with naming(NAMED | server, DESCRIBED | issuer) as http:
         with pytest.raises(SignInFailed, match=said):
             await find_issuer(http, SERVER, UserOAuth(issuer=pinned))
+
+
+async def test_what_nobody_needs_of_metadata_is_left_out_if_it_cannot_be_used(caplog: pytest.LogCaptureFixture) -> None:
+    server = {"scopes_supported": None, "bearer_methods_supported": 5, "resource_documentation": ""}
+    odd = {"scopes_supported": "read write", "jwks_uri": 5, "op_policy_uri": "", "ui_locales_supported": ["en"] * 1001}
+    absent = dict.fromkeys(["grant_types_supported", "token_endpoint_auth_methods_supported", "registration_endpoint"])
+    async with naming(NAMED | server, DESCRIBED | odd | absent) as http:
+        found = await find_issuer(http, SERVER, UserOAuth(scopes=("read",)))
+    assert str(found.metadata.token_endpoint) == DESCRIBED["token_endpoint"]
+    assert [record.getMessage() for record in caplog.records if record.name == "toolplug.oauth"] == [
+        "left out of the metadata of an issuer or server: /bearer_methods_supported, /resource_documentation",
+        "left out of the metadata of an issuer or server: /op_policy_uri, /scopes_supported, /ui_locales_supported",
+    ]
 
 
 async def test_a_link_and_a_sign_in_end_after_ten_minutes() -> None:

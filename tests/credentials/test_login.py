@@ -147,6 +147,7 @@ WRONG = [
     ({"tenant": "umbrella"}, "another user"),
     ({"nonce": "of-another-request"}, "no valid ID token"),
     ({"aud": "toolplug"}, "no valid ID token"),
+    ({"aud": [CLIENT, "other"], "azp": "other"}, "no valid ID token"),
     ({"iss": "https://other.example"}, "no valid ID token"),
     ({"exp": 1}, "no valid ID token"),
 ]

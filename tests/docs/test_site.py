@@ -39,12 +39,14 @@ READ = ("", "tutorial/first-provider", "how-to/console", "explanation/architectu
 """Pages with each kind of contents: text, links, code of several languages, output, tables, pictures."""
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the documentation once, without a warning."""
-    folder = tmp_path_factory.mktemp("built") / "site"
+@pytest.mark.judge
+@pytest.mark.long(100)
+@pytest.mark.needs("chromium")
+@pytest.mark.requirement("I33-docs-code-whole")
+def test_the_site_is_built_without_a_warning_cuts_no_code_and_has_contrast(tmp_path: Path) -> None:
+    site = tmp_path / "site"
     built = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)],
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
@@ -53,13 +55,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=False,
     )
     assert built.returncode == 0, built.stderr
-    return folder
+    _check_classes(site)
+    assert list(_cut(site)) == []
+    assert list(_violations(site)) == []
 
 
-@pytest.mark.judge
-@pytest.mark.needs("chromium")
-@pytest.mark.requirement("I33-docs-code-whole")
-def test_the_site_has_a_page_of_each_public_class_and_cuts_no_code(site: Path) -> None:
+def _check_classes(site: Path) -> None:
+    """Check that each public class has a page."""
     pages = site / "reference" / "python"
     overview = (pages / "index.html").read_text("utf-8")
     for name in _public_classes():
@@ -68,24 +70,21 @@ def test_the_site_has_a_page_of_each_public_class_and_cuts_no_code(site: Path) -
         text = (page / "index.html").read_text("utf-8")
         assert f'id="{page.name}"' in text
         assert 'class="doc doc-contents' in text, f"{page.name} has no contents"
-    assert list(_cut(site)) == []
 
 
-@pytest.mark.judge
-@pytest.mark.needs("chromium")
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_page_has_contrast_and_names_for_those_who_see_little(site: Path, scheme: Literal["light", "dark"]) -> None:
+def _violations(site: Path) -> Iterator[str]:
+    """What those who see little would miss, on pages of each kind, light and dark."""
     axe = (installed("axe") / "node_modules" / "axe-core" / "axe.min.js").read_text("utf-8")
+    schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        window = browser.new_page(viewport={"width": 1440, "height": 900}, color_scheme=scheme)
-        found: list[str] = []
-        for name in READ:
-            window.goto((site / name / "index.html").as_uri())
-            window.evaluate(axe)
-            found += [f"{name}: {violation}" for violation in window.evaluate(VIOLATIONS)]
+        for scheme in schemes:
+            window = browser.new_page(viewport={"width": 1440, "height": 900}, color_scheme=scheme)
+            for name in READ:
+                window.goto((site / name / "index.html").as_uri())
+                window.evaluate(axe)
+                yield from (f"{name}, {scheme}: {violation}" for violation in window.evaluate(VIOLATIONS))
         browser.close()
-    assert found == []
 
 
 def _cut(site: Path) -> Iterator[str]:
@@ -94,10 +93,12 @@ def _cut(site: Path) -> Iterator[str]:
     assert len(pages) > 80
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        for width in (1440, 390):
-            window = browser.new_page(viewport={"width": width, "height": 900})
-            for page in pages:
-                window.goto(page.as_uri(), wait_until="domcontentloaded")
+        window = browser.new_page()
+        for page in pages:
+            window.goto(page.as_uri(), wait_until="domcontentloaded")
+            for width in (1440, 390):
+                window.set_viewport_size({"width": width, "height": 900})
+                window.wait_for_function("width => innerWidth === width", arg=width)
                 wide, blocks = window.evaluate(WIDTHS)
                 if wide > 0 or any(each > 1 for each in blocks):
                     yield f"{page.parent.relative_to(site)} at {width}: {wide}, {[each for each in blocks if each > 1]}"

@@ -14,7 +14,7 @@ from toolplug.cli.output import print_answer
 from toolplug.cli.plugins import read_known_plugins
 from toolplug.errors import ConfigError, Problem
 from toolplug.host.file.configuration import CONSOLE
-from toolplug.providers.entry_points import find_installed
+from toolplug.packages.entry_points import find_installed
 
 app: typer.Typer = typer.Typer()
 

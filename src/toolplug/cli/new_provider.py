@@ -27,7 +27,7 @@ from toolplug.cli.package_sources import (
     require_minor,
 )
 from toolplug.errors import ConfigError, Problem
-from toolplug.providers.entry_points import InstalledProvider, find_installed
+from toolplug.packages.entry_points import InstalledProvider, find_installed
 
 FILES = {
     "pyproject.toml": "pyproject.toml",

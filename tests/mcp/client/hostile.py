@@ -187,6 +187,17 @@ BEFORE: dict[str, Callable[..., None]] = {
 }
 """What is done before the first request is read; those that `AT` does not name then behave."""
 
+ODD_NEWS = b"".join(
+    json.dumps({"jsonrpc": "2.0", "method": f"notifications/{method}", "params": params}).encode() + b"\n"
+    for method, params in (
+        ("progress", {"progressToken": None, "progress": 1}),
+        ("progress", {}),
+        ("resources/updated", {"uri": 5}),
+        ("tools/list_changed", {"_meta": 5}),
+    )
+)
+"""Notifications whose parameters cannot be read."""
+
 Odd = Callable[[Message], None]
 AT: dict[str, dict[str, Odd]] = {
     "dies at discover": {"server/discover": lambda _: sys.exit(4)},
@@ -198,6 +209,8 @@ AT: dict[str, dict[str, Odd]] = {
     "an endless line": {"tools/call": lambda _: for_ever(b"x" * 65536)},
     "endless lines": {"tools/call": lambda _: for_ever(b'{"jsonrpc": "2.0", "method": "notifications/x"}\n' * 500)},
     "endless garbage": {"tools/call": lambda _: for_ever(b"[]\n" * 20000)},
+    "endless odd news": {"tools/call": lambda _: for_ever(ODD_NEWS * 100)},
+    "odd news": {"tools/call": lambda request: (put(ODD_NEWS * 50), answered(request))},
     "endless pings": {
         "tools/call": lambda _: for_ever(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n' * 500),
     },

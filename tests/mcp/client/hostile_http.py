@@ -143,6 +143,11 @@ async def some_garbage(server: HostileHttp, request: Request, message: Message) 
     )
 
 
+async def odd_news(server: HostileHttp, request: Request, message: Message) -> Response:
+    odd = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": None, "progress": 1}}
+    return events(*[event(odd)] * 50, event(sane(message)))
+
+
 async def marked(server: HostileHttp, request: Request, message: Message) -> Response:
     return Response(b"\xef\xbb\xbf" + json.dumps(sane(message)).encode(), media_type="application/json")
 
@@ -215,6 +220,7 @@ AT_CALL: dict[str, Odd] = {
     "endless garbage": endless_garbage,
     "an unreadable answer": unreadable_answer,
     "some garbage": some_garbage,
+    "odd news": odd_news,
     "a byte order mark": marked,
     "breaks off": breaks_off,
     "another id": other_id,

@@ -66,7 +66,7 @@ async def test_what_is_no_answer_is_a_bad_answer_of_that_request_only(
 
 
 @pytest.mark.requirement("H-mcp-garbage")
-@pytest.mark.parametrize("mode", ["some-garbage", "a-byte-order-mark"])
+@pytest.mark.parametrize("mode", ["some-garbage", "odd-news", "a-byte-order-mark"])
 async def test_noise_before_an_answer_disturbs_no_call(connect: Connect, url: str, mode: str) -> None:
     async with connect(Endpoint(url=f"{url}/{mode}"), nobody) as connection:
         for number in range(3):

@@ -135,6 +135,7 @@ async def test_an_opening_that_is_cancelled_leaves_no_process(hostile_server: Op
     [
         ("an endless line", "it sent a line of more than 6,291,456 bytes"),
         ("endless garbage", "it sent more than 1,000 lines in a row that are no messages"),
+        ("endless odd news", "it sent more than 1,000 lines in a row that are no messages"),
     ],
 )
 @pytest.mark.requirement("H-mcp-floods")
@@ -158,7 +159,9 @@ async def test_while_one_server_floods_another_one_answers(hostile_server: Opene
         await asyncio.wait({flood})
 
 
-@pytest.mark.parametrize("mode", ["some garbage", "not UTF-8", "other ids", "answers twice", "asks back", "prints"])
+@pytest.mark.parametrize(
+    "mode", ["some garbage", "odd news", "not UTF-8", "other ids", "answers twice", "asks back", "prints"]
+)
 @pytest.mark.requirement("H-mcp-garbage")
 async def test_noise_between_answers_disturbs_no_call(hostile_server: Opened, mode: str) -> None:
     async with hostile_server(mode) as connection:
@@ -201,6 +204,18 @@ async def test_garbage_is_logged_a_few_times_and_never_shown(
         f"a line that is no message: {pluralize(size, 'byte')}" for size in (1, 4, 2, 2, 1, 4, 2, 2, 1, 4)
     ]
     assert all("hostile.py some garbage' sent" in line for line in told), "several servers may run the same program"
+
+
+@pytest.mark.requirement("H-mcp-garbage")
+async def test_notifications_that_cannot_be_read_are_logged_like_garbage(
+    hostile_server: Opened, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        async with hostile_server("odd news") as connection:
+            assert await connection.call("echo", {}, None) == said("{}")
+    told = [record for record in caplog.records if record.levelno >= logging.INFO and record.name != "asyncio"]
+    assert [record.name for record in told] == ["toolplug.mcp.child_process"] * 10
+    assert not any(record.exc_info for record in told)
 
 
 @pytest.mark.requirement("H-mcp-floods")

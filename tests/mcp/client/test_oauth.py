@@ -40,6 +40,8 @@ class Guarded:
         self.sent: list[str | None] = []
         self.lives_s: float = 3600
         self.takes_s = 0.0
+        self.more: dict[str, object] = {}
+        self.says: dict[str, object] = {}
         self.refusal: dict[str, str] = {"error": "invalid_client"}
         self.app = Starlette(
             routes=[
@@ -62,7 +64,7 @@ class Guarded:
 
     async def resource(self, request: Request) -> Response:
         url = str(request.url.replace(path="/mcp"))
-        return JSONResponse({"resource": url, "authorization_servers": [self.issuer]})
+        return JSONResponse({"resource": url, "authorization_servers": [self.issuer], **self.says})
 
     async def metadata(self, request: Request) -> Response:
         endpoints = {"authorization_endpoint": f"{self.issuer}/authorize", "token_endpoint": f"{self.issuer}/token"}
@@ -70,7 +72,7 @@ class Guarded:
             "response_types_supported": ["code"],
             "token_endpoint_auth_methods_supported": ["client_secret_basic"],
         }
-        return JSONResponse({"issuer": self.issuer, **endpoints, **methods})
+        return JSONResponse({"issuer": self.issuer, **endpoints, **methods, **self.says})
 
     async def token(self, request: Request) -> Response:
         given = base64.b64decode(request.headers["authorization"].removeprefix("Basic ")).decode()
@@ -79,7 +81,7 @@ class Guarded:
             return JSONResponse(self.refusal, status_code=401)
         token = f"token-{len(self.fetched)}"
         await asyncio.sleep(self.takes_s)
-        return JSONResponse({"access_token": token, "token_type": "Bearer", "expires_in": self.lives_s})
+        return JSONResponse({"access_token": token, "token_type": "Bearer", "expires_in": self.lives_s, **self.more})
 
 
 @pytest.fixture
@@ -112,6 +114,17 @@ async def test_a_token_is_fetched_once_and_kept_for_the_next_connection(
         async with connect(wanted, nobody) as connection:
             assert len(await connection.tools()) == 2
     assert guarded.fetched == [{"grant_type": "client_credentials", "resource": url, "scope": "tools"}]
+
+
+@pytest.mark.parametrize("life_s", [60.5, "60", None, "soon", -5])
+async def test_answers_are_read_as_issuers_write_them(
+    tmp_path: Path, guarded: Guarded, url: str, life_s: object
+) -> None:
+    guarded.more = {"expires_in": life_s, "scope": ["tools"], "refresh_token": None, "token_type": "bearer"}
+    guarded.says = {"scopes_supported": "tools", "jwks_uri": 5, "grant_types_supported": None}
+    async with connector(Egress(), tmp_path)(endpoint(url), nobody) as connection:
+        assert len(await connection.tools()) == 2
+    assert len(guarded.fetched) == 1
 
 
 async def test_a_token_that_is_no_longer_taken_is_fetched_again(tmp_path: Path, guarded: Guarded, url: str) -> None:

@@ -57,6 +57,10 @@ RUN_ONCE = {
     ),
     "name growing": streamed(fragment(0, "c1", "no"), fragment(0, "c1", "note"), fragment(0, "c1", arguments=A)),
     "name after the id": streamed(fragment(0, "c1"), fragment(0, None, "note", ""), fragment(0, arguments=A)),
+    "name after the arguments": streamed(fragment(0, "c1", None, A), fragment(0, "c1", "note")),
+    "name after the arguments, no id": streamed(fragment(0, "c1", None, A), fragment(0, None, "note", "")),
+    "name after the arguments, no index": streamed(fragment(NONE, "c1", None, A), fragment(NONE, "c1", "note")),
+    "name among the arguments": streamed(fragment(0, "c1", None, '{"text":'), fragment(0, "c1", "note", ' "a"}')),
     "id after the name": streamed(fragment(0, None, "note", ""), fragment(0, "c1", None, A)),
     "id new in every delta": streamed(
         fragment(0, "x1", "note", ""), fragment(0, "x2", None, '{"text": '), fragment(0, "x3", None, '"a"}')
@@ -212,6 +216,8 @@ NEVER = {
     "arguments of nobody": streamed(
         fragment(0, "c1", "note", A), fragment(1, arguments=B), fragment(2, "c2", "note", "")
     ),
+    "arguments before their head, of its id": streamed(fragment(0, "c1", None, B), fragment(1, "c1", "note", "")),
+    "arguments before their head, of another id": streamed(fragment(0, "c1", None, B), fragment(0, "c2", "note", "")),
     "no end, arguments missing": streamed(fragment(0, "c1", "note", ""), finish=None),
     "no end, arguments broken off": streamed(fragment(0, "c1", "note", '{"text": "a'), finish=None),
     "arguments that are no JSON": streamed(fragment(0, "c1", "note", '{"text": a}')),
@@ -229,6 +235,14 @@ async def test_a_tool_never_runs_with_arguments_that_nobody_gave(sent: bytes) ->
     made = await answer(sent)
     assert [each for each in made.ran if each != "a"] == []
     assert made.status == "failed" or made.items[0]["status"] == "failed"
+
+
+@pytest.mark.requirement("C-9-fragments")
+@pytest.mark.parametrize("finish", ["tool_calls", "stop"])
+@pytest.mark.parametrize("tools", [[], [{"type": "function", "name": "note"}]], ids=["hosted", "own"])
+async def test_arguments_without_any_call_are_no_empty_success(finish: str, tools: list[dict[str, object]]) -> None:
+    made = await answer(streamed(fragment(0, None, None, A), finish=finish), tools=tools)
+    assert (made.status, made.items) == ("failed", [])
 
 
 @pytest.mark.requirement("C-9-fragments")

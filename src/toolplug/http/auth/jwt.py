@@ -151,11 +151,13 @@ class Tokens:
         return self._principal(await self._claims(token))
 
     async def principal_of_id_token(self, token: str, nonce: str) -> Principal | None:
-        """Return whose ID token it is; None for an invalid one, or one of another request (another `nonce`)."""
+        """Return whose ID token it is; None for an invalid one, or one for another request (`nonce`) or client."""
         try:
             claims = await self._claims(token.encode())
             given = claims.get("nonce")
             own = isinstance(given, str) and compare_digest(given.encode(), nonce.encode())
+            # OpenID Connect Core, section 3.1.3.7: of several audiences one has asked for it.
+            own = own and (claims.get("azp") or self._settings.audience) == self._settings.audience
             return self._principal(claims) if own else None
         except (AuthenticationError, KeySetDown, ValueError):
             return None

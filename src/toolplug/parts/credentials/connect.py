@@ -107,7 +107,7 @@ async def finish_sign_in(request: HostRequest) -> Response:
     oauth = _oauth_of(part, begun.asked)
     if oauth is None:
         return _message_page("Not connected", f"{server} is no longer configured.", 410)
-    if "code" not in fields:
+    if "code" not in fields or "error" in fields:
         error = fields.get("error", "")
         why = error if _ERROR.fullmatch(error) else "no code"
         return _message_page("Not connected", f"The issuer of {server} answers: {why}.", 400)

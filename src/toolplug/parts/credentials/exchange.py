@@ -20,6 +20,7 @@ from toolplug.errors import StoreConflict, ToolUnavailable
 from toolplug.execution.user_auth import AuthOwner, TokenExchange
 from toolplug.host.file.settings import Auth
 from toolplug.http.auth.authentication import ApiKeys, bearer
+from toolplug.net.issuer_answers import InvalidAnswer, IssuedTokens, read_tokens
 from toolplug.parts.credentials.oauth import (
     ASK_S,
     CACHED_S,
@@ -48,12 +49,6 @@ class _Claims(BaseModel):
     iss: str
     sub: str
     exp: float
-
-
-class _ExchangeAnswer(BaseModel):
-    access_token: str
-    expires_in: float | None = None
-    scope: str = ""
 
 
 class CallerJwt(NamedTuple):
@@ -185,25 +180,24 @@ class ExchangedTokens:
             await self._drop(user, revision)
             raise
         now = self._tokens.now()
-        life_s = _NO_LIFE_S if answer.expires_in is None else answer.expires_in
-        left_s = min(life_s, jwt.expires_at - now)
+        left_s = min(answer.expires_in or _NO_LIFE_S, jwt.expires_at - now)
         if left_s <= 0:
             await self._drop(user, revision)
-            return answer.access_token, now
-        times = {"connected_at": now, "expires_at": now + left_s, "scope": answer.scope}
-        connection, tokens = asking.model_copy(update=times), UserTokens(access=answer.access_token)
+            return answer.access, now
+        times = {"connected_at": now, "expires_at": now + left_s, "scope": answer.scope or ""}
+        connection, tokens = asking.model_copy(update=times), UserTokens(access=answer.access)
         try:
             await records.write(user, owner, connection, tokens, expected=revision, ttl_s=left_s)
         except StoreConflict:
-            return answer.access_token, now  # for this call alone, which had begun before its user disconnected
-        return answer.access_token, connection.expires_at
+            return answer.access, now  # for this call alone, which had begun before its user disconnected
+        return answer.access, connection.expires_at
 
     async def _drop(self, user: str, revision: int) -> None:
         """Delete the record of an exchange that has no token to keep."""
         with suppress(StoreConflict):
             await self._tokens.records.forget(user, expected=revision)
 
-    async def _ask(self, owner: AuthOwner, exchange: TokenExchange, jwt: CallerJwt) -> _ExchangeAnswer:
+    async def _ask(self, owner: AuthOwner, exchange: TokenExchange, jwt: CallerJwt) -> IssuedTokens:
         form = {
             "grant_type": GRANT,
             "subject_token": jwt.text,
@@ -225,20 +219,17 @@ class ExchangedTokens:
         except (httpx2.HTTPError, TimeoutError) as error:
             reason = f"the endpoint that exchanges its caller's token does not answer ({type(error).__name__})"
             raise ToolUnavailable(reason, code="issuer_down", retry_after_s=_AGAIN_S) from None
+        if not answer.is_success:
+            raise _refuse_exchange(f"the endpoint answers HTTP {answer.status_code} without a token")
         try:
-            given = _ExchangeAnswer.model_validate_json(answer.content)
-        except ValidationError:
-            given = None
-        if not answer.is_success or given is None or not _is_sendable(given.access_token):
-            reason = (
-                f"the caller's token is not exchanged: the endpoint answers HTTP {answer.status_code} without a token"
-            )
-            raise ToolUnavailable(reason, code=CREDENTIAL_NEEDED, metadata={"credential": {"reason": reason}})
-        return given
+            return read_tokens(answer.content)
+        except InvalidAnswer as error:
+            raise _refuse_exchange(str(error)) from None
 
 
-def _is_sendable(token: str) -> bool:
-    return bool(token) and token.isascii() and token.isprintable()
+def _refuse_exchange(why: str) -> ToolUnavailable:
+    reason = f"the caller's token is not exchanged: {why}"
+    return ToolUnavailable(reason, code=CREDENTIAL_NEEDED, metadata={"credential": {"reason": reason}})
 
 
 def _no_jwt(owner: AuthOwner, context: CallContext) -> ToolUnavailable:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -23,17 +24,27 @@ from mcp.client.auth.utils import (
     extract_resource_metadata_from_www_auth,
     extract_scope_from_www_auth,
     get_client_metadata_scopes,
-    handle_auth_metadata_response,
-    handle_protected_resource_response,
-    handle_registration_response,
     should_use_client_metadata_url,
     validate_authorization_response_iss,
 )
-from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthMetadata, OAuthToken
+from mcp.shared.auth import (
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthMetadata,
+    ProtectedResourceMetadata,
+)
 from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
 from pydantic import AnyHttpUrl, AnyUrl, BaseModel, HttpUrl, TypeAdapter, ValidationError
 
 from toolplug.execution.user_auth import AuthOwner, OAuthClient, UserOAuth
+from toolplug.net.issuer_answers import (
+    InvalidAnswer,
+    IssuedTokens,
+    is_refusal,
+    is_unknown_client,
+    read_metadata,
+    read_tokens,
+)
 from toolplug.parts.credentials.tokens import UserTokens
 from toolplug.providers.provider import SignInEndpoints
 
@@ -59,6 +70,10 @@ class SignInFailed(Exception):
 
 class RefreshRefused(SignInFailed):
     """The issuer takes the refresh token no longer: its user has to sign in again."""
+
+
+class UnknownClient(RefreshRefused):
+    """The issuer does not know the host as this client, or no longer."""
 
 
 class FoundIssuer(NamedTuple):
@@ -124,10 +139,7 @@ async def _find(http: httpx2.AsyncClient, owner: AuthOwner, oauth: UserOAuth) ->
         probe = await http.get(owner.url, headers={"accept": "application/json, text/event-stream"})
         told = extract_resource_metadata_from_www_auth(probe) if probe.status_code in {401, 403} else None
         scope = extract_scope_from_www_auth(probe) or ""
-        for url in build_protected_resource_metadata_discovery_urls(told, owner.url):
-            described = await handle_protected_resource_response(await http.send(create_oauth_metadata_request(url)))
-            if described is not None:
-                break
+        described = await _describe_resource(http, owner, told)
         if described is not None:
             if not check_resource_allowed(requested_resource=resource, configured_resource=str(described.resource)):
                 raise SignInFailed(f"the server {owner.key!r} says that it is another resource than its url")
@@ -136,19 +148,44 @@ async def _find(http: httpx2.AsyncClient, owner: AuthOwner, oauth: UserOAuth) ->
             if named is not None and not any(is_same_issuer(named, each) for each in servers):
                 raise SignInFailed(f"the server {owner.key!r} does not name the issuer of its entry")
             named = named or servers[0]
+    metadata = await _describe_issuer(http, owner, named)
+    expected = named or f"{httpx2.URL(owner.url).scheme}://{httpx2.URL(owner.url).netloc.decode()}"
+    if not is_same_issuer(str(metadata.issuer), expected):
+        raise SignInFailed("the metadata of the issuer is that of another one")
+    methods = metadata.code_challenge_methods_supported
+    if methods is not None and "S256" not in methods:
+        raise SignInFailed("the issuer does not support PKCE with S256")
+    if metadata.authorization_endpoint.fragment is not None:  # RFC 6749, section 3.1
+        raise SignInFailed("the authorization endpoint of the issuer has a fragment, after which nothing can be asked")
+    wanted = " ".join(oauth.scopes) or get_client_metadata_scopes(scope or None, described, metadata, _GRANTS)
+    return FoundIssuer(metadata, resource, wanted or "")
+
+
+async def _describe_resource(
+    http: httpx2.AsyncClient, owner: AuthOwner, told: str | None
+) -> ProtectedResourceMetadata | None:
+    """Return what a server says of itself, None if it says nothing that can be used."""
+    for url in build_protected_resource_metadata_discovery_urls(told, owner.url):
+        answer = await http.send(create_oauth_metadata_request(url))
+        if answer.status_code == 200:
+            with suppress(InvalidAnswer):
+                return read_metadata(ProtectedResourceMetadata, answer.content)
+    return None
+
+
+async def _describe_issuer(http: httpx2.AsyncClient, owner: AuthOwner, named: str | None) -> OAuthMetadata:
+    """Return what an issuer says of itself, from the first place that has it. Raises `SignInFailed`."""
+    problem = f"the issuer of {owner.key!r} has no metadata where it should be"
     for url in build_oauth_authorization_server_metadata_discovery_urls(named, owner.url):
-        answered, metadata = await handle_auth_metadata_response(await http.send(create_oauth_metadata_request(url)))
-        if not answered:
+        answer = await http.send(create_oauth_metadata_request(url))
+        if answer.status_code == 200:
+            try:
+                return read_metadata(OAuthMetadata, answer.content)
+            except InvalidAnswer as error:
+                problem = f"the metadata of the issuer of {owner.key!r} cannot be used: {error}"
+        elif not 300 <= answer.status_code < 500:
             break
-        if metadata is not None:
-            expected = named or f"{httpx2.URL(owner.url).scheme}://{httpx2.URL(owner.url).netloc.decode()}"
-            if not is_same_issuer(str(metadata.issuer), expected):
-                raise SignInFailed("the metadata of the issuer is that of another one")
-            if "S256" not in (metadata.code_challenge_methods_supported or ["S256"]):
-                raise SignInFailed("the issuer does not support PKCE with S256")
-            wanted = " ".join(oauth.scopes) or get_client_metadata_scopes(scope or None, described, metadata, _GRANTS)
-            return FoundIssuer(metadata, resource, wanted or "")
-    raise SignInFailed(f"the issuer of {owner.key!r} has no metadata where it should be")
+    raise SignInFailed(problem)
 
 
 def client_metadata(redirect_uri: str, scope: str = "") -> OAuthClientMetadata:
@@ -184,11 +221,15 @@ async def register(http: httpx2.AsyncClient, found: FoundIssuer, redirect_uri: s
     if found.metadata.registration_endpoint is None:
         raise SignInFailed("the issuer registers no clients; set user_auth.oauth.client in the entry of the server")
     request = create_client_registration_request(found.metadata, client_metadata(redirect_uri, found.scope), found.name)
+    refusal = "the issuer does not register the host as a client"
     try:
-        made = await handle_registration_response(await http.send(request))
+        answer = await http.send(request)
+        if answer.status_code not in {200, 201}:
+            raise SignInFailed(f"{refusal} (HTTP {answer.status_code})")
+        made = read_metadata(OAuthClientInformationFull, answer.content)
         check_registration_usable(made)
-    except (httpx2.HTTPError, OAuthFlowError):
-        raise SignInFailed("the issuer does not register the host as a client") from None
+    except (httpx2.HTTPError, OAuthFlowError, InvalidAnswer):
+        raise SignInFailed(refusal) from None
     return made
 
 
@@ -235,10 +276,13 @@ def check_issuer(found: OAuthMetadata, iss: str | None, *, is_named: bool = True
 
 async def redeem(
     http: httpx2.AsyncClient, start: UserTokens, code: str, verifier: str, redirect_uri: str
-) -> tuple[UserTokens, OAuthToken]:
+) -> tuple[UserTokens, IssuedTokens]:
     """Return the tokens for a code. Raises `SignInFailed`."""
-    form = {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect_uri, "code_verifier": verifier}
-    return await _ask_token(http, start, form)
+    return await _ask_token(http, start, _code_form(code, verifier, redirect_uri))
+
+
+def _code_form(code: str, verifier: str, redirect_uri: str) -> Mapping[str, str]:
+    return {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect_uri, "code_verifier": verifier}
 
 
 class _LoginAnswer(BaseModel):
@@ -247,15 +291,14 @@ class _LoginAnswer(BaseModel):
 
 async def redeem_login(http: httpx2.AsyncClient, start: UserTokens, code: str, verifier: str, redirect_uri: str) -> str:
     """Return the ID token for a code, still to be checked. Raises `SignInFailed`."""
-    form = {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect_uri, "code_verifier": verifier}
     try:
-        answer = await _post(http, start, start.token_endpoint, form)
+        answer = await _post(http, start, start.token_endpoint, _code_form(code, verifier, redirect_uri))
         return _LoginAnswer.model_validate_json(answer.content).id_token
     except (httpx2.HTTPError, ValidationError) as error:
         raise SignInFailed(f"the issuer of this host gives no ID token ({type(error).__name__})") from None
 
 
-async def refresh(http: httpx2.AsyncClient, kept: UserTokens) -> tuple[UserTokens, OAuthToken]:
+async def refresh(http: httpx2.AsyncClient, kept: UserTokens) -> tuple[UserTokens, IssuedTokens]:
     """Return new tokens for the refresh token. Raises `RefreshRefused` if it holds no longer, and `SignInFailed`."""
     form = {"grant_type": "refresh_token", "refresh_token": kept.refresh}
     return await _ask_token(http, kept, form, kept.refresh_endpoint)
@@ -278,23 +321,23 @@ async def revoke(http: httpx2.AsyncClient, kept: UserTokens) -> bool:
 
 async def _ask_token(
     http: httpx2.AsyncClient, kept: UserTokens, form: Mapping[str, str], endpoint: str = ""
-) -> tuple[UserTokens, OAuthToken]:
+) -> tuple[UserTokens, IssuedTokens]:
     resource = {"resource": kept.resource} if kept.resource else {}
     try:
         answer = await _post(http, kept, endpoint or kept.token_endpoint, {**form, **resource})
     except httpx2.HTTPError as error:
         raise SignInFailed(f"the issuer gives no answer that can be read ({type(error).__name__})") from None
+    if is_unknown_client(answer.content):
+        raise UnknownClient(f"the issuer does not know the host as its client (HTTP {answer.status_code})")
+    if is_refusal(answer.status_code, answer.content):
+        raise RefreshRefused(f"the issuer gives no token (HTTP {answer.status_code})")
     if answer.status_code not in {200, 201}:
-        failed = RefreshRefused if answer.status_code in {400, 401, 403} else SignInFailed
-        raise failed(f"the issuer gives no token (HTTP {answer.status_code})")
+        raise SignInFailed(f"the issuer gives no token (HTTP {answer.status_code})")
     try:
-        given = OAuthToken.model_validate_json(answer.content)
-    except ValidationError:
-        raise SignInFailed("the answer of the issuer is no token") from None
-    if not (given.access_token.isascii() and given.access_token.isprintable()):
-        raise SignInFailed("the token of the issuer cannot be sent in a header")
-    renewed = {"access": given.access_token, "refresh": given.refresh_token or kept.refresh}
-    return kept.model_copy(update=renewed), given
+        given = read_tokens(answer.content)
+    except InvalidAnswer as error:
+        raise SignInFailed(str(error)) from None
+    return kept.model_copy(update={"access": given.access, "refresh": given.refresh or kept.refresh}), given
 
 
 async def _post(http: httpx2.AsyncClient, kept: UserTokens, url: str, form: Mapping[str, str]) -> httpx2.Response:

@@ -11,12 +11,12 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, NamedTuple
 
-import orjson
+from pydantic import BaseModel
 
 from toolplug.catalog.call import CREDENTIAL_NEEDED, SIGN_IN_NEEDED, Principal
 from toolplug.config.units import timestamp
 from toolplug.errors import StoreConflict, ToolUnavailable, Unsealable
-from toolplug.execution.user_auth import AuthOwner, OAuthClient, UserOAuth
+from toolplug.execution.user_auth import AuthOwner, UserOAuth
 from toolplug.host.keys.host_key import Sealer
 from toolplug.net.egress import Egress
 from toolplug.parts.credentials.sign_ins import AskedSignIn, BegunSignIn, SignIns
@@ -51,6 +51,14 @@ class _Cached(NamedTuple):
     until: float
 
 
+class _HostClient(BaseModel, frozen=True):
+    """The host as a client of an issuer; `auth_method` is the one that the issuer has registered it with."""
+
+    id: str
+    secret: str = ""
+    auth_method: str | None = None
+
+
 def name_no_endpoints(owner: AuthOwner) -> SignInEndpoints | None:
     """Return None: where no providers run, as for a command, none says where to sign in."""
     return None
@@ -77,7 +85,7 @@ class OAuthCredentials:
         self._endpoints = endpoints
         self._cache: LeastRecentlyUsed[str, _Cached] = LeastRecentlyUsed(MAX_CACHED)
         self._locks: KeyedLocks[str] = KeyedLocks()
-        self._renewals: set[asyncio.Task[None]] = set()
+        self._renewals: set[asyncio.Task[bool]] = set()
 
     async def credential(self, owner: AuthOwner, oauth: UserOAuth, who: Principal, base: str, refused: str) -> str:
         """Return an access token of this user, another one than the `refused`.
@@ -122,7 +130,7 @@ class OAuthCredentials:
 
     async def _present(self, user: str, owner: AuthOwner, oauth: UserOAuth, refused: str) -> str | None:
         """Return the user's token, renewed if need be; None if the user has to sign in."""
-        until = loop_time() + LEASE_S + _AGAIN_S
+        until, renewed = loop_time() + LEASE_S + _AGAIN_S, False
         while loop_time() < until:
             kept = await self.records.read(user, owner)
             if kept is None or kept.tokens is None:
@@ -137,19 +145,20 @@ class OAuthCredentials:
                 continue
             left_s = connection.expires_at - self._store.now() if connection.expires_at else None
             holds = left_s is None or left_s > (_early_s(connection, tokens) if tokens.refresh else 0.0)
-            if holds and tokens.access != refused:
+            # One that was renewed for this call serves it, however soon its issuer lets it end.
+            if (holds or renewed) and tokens.access != refused:
                 return tokens.access
-            if not tokens.refresh or (holds and self._store.now() - tokens.renewed_at < JUST_S):
+            if not tokens.refresh or renewed or (holds and self._store.now() - tokens.renewed_at < JUST_S):
                 await self._forget(user, kept)
                 return None
             # Of a task of its own: a call that is given up in the middle would cost its user a sign-in.
             renewal = asyncio.create_task(self._renew(user, owner, oauth, kept, tokens))
             self._renewals.add(renewal)
             renewal.add_done_callback(self._end_renewal)
-            await asyncio.shield(renewal)
+            renewed = await asyncio.shield(renewal)
         raise ToolUnavailable("the token of its caller is being renewed", code="renewing", retry_after_s=_AGAIN_S)
 
-    def _end_renewal(self, renewal: asyncio.Task[None]) -> None:
+    def _end_renewal(self, renewal: asyncio.Task[bool]) -> None:
         self._renewals.discard(renewal)
         if not renewal.cancelled():
             renewal.exception()  # it is that of the call, if that still waits
@@ -167,21 +176,25 @@ class OAuthCredentials:
 
     async def _renew(
         self, user: str, owner: AuthOwner, oauth: UserOAuth, kept: KeptConnection, tokens: UserTokens
-    ) -> None:
-        """Ask the issuer for new tokens, unless another process does; the record has what has come of it."""
+    ) -> bool:
+        """Ask the issuer for new tokens, unless another process does: then return False.
+
+        The record has what has come of it.
+        """
         try:
             await self.records.lease(user, LEASE_S)
         except StoreConflict:
             await asyncio.sleep(POLL_S)
-            return
+            return False
         try:
             marked = kept.connection.model_copy(update={"renewing": secrets.token_hex(8)})
             revision = await self.records.write(user, owner, marked, tokens, expected=kept.revision)
             await self._ask_for_new(user, owner, oauth, kept.connection, tokens, revision)
         except StoreConflict:
-            return  # another one was faster: the record has its tokens
+            return False  # another one was faster: the record has its tokens
         finally:
             await self.records.release(user)
+        return True
 
     async def _ask_for_new(
         self,
@@ -223,13 +236,12 @@ class OAuthCredentials:
         async with self.http(owner, oauth.issuer) as http:
             found = await issuers.find_issuer(http, owner, oauth, self._endpoints(owner))
             client = await self._client(issuers, http, found, oauth, asked.base, redirect_uri)
-        secret = "" if client.secret is None else client.secret.get_secret_value()
         metadata, state = found.metadata, secrets.token_urlsafe(32)
         start = UserTokens(
             access="",
             client_id=client.id,
-            client_secret=secret,
-            auth_method=issuers.method_of(secret, found, None),
+            client_secret=client.secret,
+            auth_method=issuers.method_of(client.secret, found, client.auth_method),
             token_endpoint=str(metadata.token_endpoint),
             refresh_endpoint=found.refresh_endpoint,
             revocation_endpoint=str(metadata.revocation_endpoint or ""),
@@ -255,7 +267,12 @@ class OAuthCredentials:
         issuers.check_issuer(issuers.OAuthMetadata.model_validate_json(begun.metadata), iss, is_named=begun.is_named)
         async with self.http(owner, oauth.issuer) as http:
             redirect_uri = f"{begun.asked.base}/connect/callback"
-            tokens, given = await issuers.redeem(http, begun.start, code, begun.verifier, redirect_uri)
+            try:
+                tokens, given = await issuers.redeem(http, begun.start, code, begun.verifier, redirect_uri)
+            except issuers.UnknownClient:
+                # Registered again at the next sign-in: issuers lose their clients, too.
+                await self._store.commit(_name_client(begun.issuer, redirect_uri, begun.scope), None)
+                raise
         connection = UserConnection(
             tenant=who.tenant,
             subject=who.subject,
@@ -303,24 +320,28 @@ class OAuthCredentials:
 
     async def _client(
         self, issuers: Any, http: Any, found: Any, oauth: UserOAuth, base: str, redirect_uri: str
-    ) -> OAuthClient:
+    ) -> _HostClient:
         """Return the host as a client of the issuer, registered once for all processes."""
         document = f"{base}/connect/client.json" if base.startswith("https://") else ""
         known = issuers.known_client(found, oauth.client, document)
         if known is not None:
-            return known
-        name = name_digest(found.name, redirect_uri, found.scope)
-        record, bound = await self._store.read(CLIENTS + name), name.encode()
+            return _HostClient(id=known.id, secret=known.secret.get_secret_value() if known.secret else "")
+        name = _name_client(found.name, redirect_uri, found.scope)
+        record, bound = await self._store.read(name), name.removeprefix(CLIENTS).encode()
         if record is not None:
             try:
-                return OAuthClient.model_validate_json((await self._sealer()).unseal(record.value, bound))
+                return _HostClient.model_validate_json((await self._sealer()).unseal(record.value, bound))
             except Unsealable:
                 pass  # registered under a key that is gone
         made = await issuers.register(http, found, redirect_uri)
-        fields = {"id": made.client_id, "secret": made.client_secret}
-        value = (await self._sealer()).seal(orjson.dumps(fields), bound)
-        await self._store.commit(CLIENTS + name, value)
-        return OAuthClient.model_validate(fields)
+        client = _HostClient(
+            id=made.client_id, secret=made.client_secret or "", auth_method=made.token_endpoint_auth_method
+        )
+        left_s = made.client_secret_expires_at - self._store.now() if made.client_secret_expires_at else None
+        if left_s is None or left_s > 0:
+            value = (await self._sealer()).seal(client.model_dump_json().encode(), bound)
+            await self._store.commit(name, value, ttl_s=left_s)
+        return client
 
     @asynccontextmanager
     async def http(self, owner: AuthOwner, issuer: str | None) -> AsyncGenerator[Any]:
@@ -335,6 +356,11 @@ class OAuthCredentials:
         transport = await transports.checked_transport(self._egress(), trusted=trusted)
         async with httpx2.AsyncClient(transport=transport, trust_env=False, timeout=ASK_S) as http:
             yield http
+
+
+def _name_client(issuer: str, redirect_uri: str, scope: str) -> str:
+    """Return the key of the record of the host as a registered client."""
+    return CLIENTS + name_digest(issuer, redirect_uri, scope)
 
 
 def _early_s(connection: UserConnection, tokens: UserTokens) -> float:

@@ -35,7 +35,15 @@ from toolplug.net.checked_transport import AnswerRefused
 from toolplug.parts.mcp.client.child_output import RateLimitedLog
 from toolplug.parts.mcp.client.connection_strategies import Restarts
 from toolplug.parts.mcp.limits import MAX_MESSAGE_BYTES
-from toolplug.parts.mcp.sdk.messages import BAD_ANSWER, FAILED, UNAUTHORIZED, UNREADABLE, is_meant_as_answer, is_wanted
+from toolplug.parts.mcp.sdk.messages import (
+    BAD_ANSWER,
+    FAILED,
+    UNAUTHORIZED,
+    UNREADABLE,
+    is_meant_as_answer,
+    is_readable,
+    is_wanted,
+)
 from toolplug.runtime.tasks import BackgroundTasks
 
 AFTERWARDS_S = 5.0
@@ -160,9 +168,10 @@ def _message(event: httpx2.ServerSentEvent) -> JSONRPCMessage | None:
     if event.event != "message" or not event.data:
         return None
     try:
-        return jsonrpc_message_adapter.validate_json(event.data, by_name=False)
+        message = jsonrpc_message_adapter.validate_json(event.data, by_name=False)
     except ValidationError:
         return None
+    return message if is_readable(message) else None
 
 
 def _encode(event: httpx2.ServerSentEvent) -> bytes:

@@ -41,7 +41,7 @@ from toolplug.errors import InvalidJson
 from toolplug.parts.mcp.client.child_output import LineTooLong
 from toolplug.parts.mcp.client.child_process import Child
 from toolplug.parts.mcp.limits import MAX_MESSAGE_BYTES
-from toolplug.parts.mcp.sdk.messages import BAD_ANSWER, UNREADABLE, is_meant_as_answer, is_wanted
+from toolplug.parts.mcp.sdk.messages import BAD_ANSWER, UNREADABLE, is_meant_as_answer, is_readable, is_wanted
 from toolplug.parts.mcp.serving.server_endpoint import LISTEN, PARSE_ERROR
 
 ANSWERED_WITHIN_S = 30.0
@@ -205,7 +205,7 @@ class MessagesIn(_ChildStream):
             if line is None:
                 break
             message = _message(line.removeprefix(BOM_UTF8))  # which some runtimes on Windows write first
-            if message is None:
+            if message is None or not is_readable(message):
                 self._count_garbage(line)
                 self._end_unreadable(line)
                 continue

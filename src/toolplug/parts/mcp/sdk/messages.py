@@ -6,6 +6,9 @@ from typing import Final
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, JSONRPCMessage, JSONRPCNotification
+from mcp_types.methods import SERVER_NOTIFICATIONS, parse_server_notification
+from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
+from pydantic import ValidationError
 
 # Codes of JSON-RPC errors that stand for what happened on our own side of the wire.
 #
@@ -55,3 +58,16 @@ _WANTED = frozenset(
 def is_wanted(message: JSONRPCMessage) -> bool:
     """Return False for a notification that toolplug does not handle."""
     return not isinstance(message, JSONRPCNotification) or message.method in _WANTED
+
+
+def is_readable(message: JSONRPCMessage) -> bool:
+    """Return False for a notification whose parameters the SDK cannot read: it would log a traceback for each."""
+    if not isinstance(message, JSONRPCNotification) or not is_wanted(message):
+        return True
+    try:
+        for version in (LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION):
+            if (message.method, version) in SERVER_NOTIFICATIONS:
+                parse_server_notification(message.method, version, message.params)
+    except ValidationError:
+        return False
+    return True

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import warnings
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
@@ -16,9 +17,11 @@ from time import monotonic
 import httpx2
 from mcp.client.auth import OAuthFlowError, OAuthTokenError, TokenStorage
 from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
-from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToken, ProtectedResourceMetadata
 from mcp.shared.exceptions import MCPDeprecationWarning
+from pydantic import BaseModel
 
+from toolplug.net.issuer_answers import InvalidAnswer, read_metadata, read_tokens
 from toolplug.parts.mcp.client.server_config import ClientCredentials
 
 RENEW_AT = 0.8
@@ -94,9 +97,12 @@ class _AsConfigured(ClientCredentialsOAuthProvider):
         if response.status_code not in {200, 201}:
             raise OAuthTokenError(f"the token endpoint answered with HTTP {response.status_code}")
         try:
-            await super()._handle_token_response(response)
-        except OAuthTokenError:
+            given = read_tokens(await response.aread())
+        except InvalidAnswer:
             raise OAuthTokenError("the answer of the token endpoint is no token") from None
+        life_s = math.ceil(given.expires_in) or None
+        token = OAuthToken(access_token=given.access, expires_in=life_s, scope=given.scope)
+        await super()._handle_token_response(httpx2.Response(response.status_code, content=_dump(token)))
 
 
 class ServerToken:
@@ -157,7 +163,7 @@ class ServerToken:
             await anext(flow)  # the request itself, which has been answered
             wanted = await flow.asend(response)
             while wanted is not request:
-                wanted = await flow.asend(await send(wanted))
+                wanted = await flow.asend(_clean_metadata(wanted, await send(wanted)))
         except StopAsyncIteration:
             return
         finally:
@@ -165,6 +171,22 @@ class ServerToken:
 
     def _is_over(self, at: float | None) -> bool:
         return at is not None and self._clock() >= at
+
+
+def _clean_metadata(request: httpx2.Request, answer: httpx2.Response) -> httpx2.Response:
+    """Return an answer without the fields of metadata that cannot be used, for which the SDK drops all of it."""
+    if request.method != "GET" or answer.status_code != HTTPStatus.OK:
+        return answer
+    model = ProtectedResourceMetadata if b'"authorization_servers"' in answer.content else OAuthMetadata
+    try:
+        found = read_metadata(model, answer.content)
+    except InvalidAnswer:
+        return answer
+    return httpx2.Response(answer.status_code, content=_dump(found), request=request)
+
+
+def _dump(model: BaseModel) -> str:
+    return model.model_dump_json(exclude_none=True)
 
 
 class Authorized(httpx2.AsyncBaseTransport):

@@ -5,10 +5,11 @@ for all calls, an empty id, the name again with each fragment, or the arguments 
 the index alone does not decide:
 
 * An id seen before belongs to its call. A new id begins a call, and so does a name after complete arguments.
-* A name equal to the one so far is the same name, not its next piece.
+* A name equal to the one so far is the same name, not its next piece. A call whose name has not come yet takes it late.
 * A fragment without id and with an unknown index continues the last call.
 * A call with the id, name and arguments of another one is that one.
-* A call whose arguments never came is refused if there were arguments that belong to no call.
+* Arguments that belong to no call, or to one without a name, refuse the answer if a call waits for some or there is no
+  call at all.
 """
 
 from __future__ import annotations
@@ -61,6 +62,10 @@ class ModelCall:
         """True if the arguments are `{}`, which some servers send before the real ones."""
         return self._size < 4 and self.arguments.strip() == "{}"
 
+    def can_be_named(self, name: str) -> bool:
+        """True if a fragment with this name may be of this call: no name, the same one, or the first one."""
+        return name in ("", self.name) or not self.name
+
     def says(self, arguments: str) -> bool:
         """Return whether these are the arguments so far."""
         return len(arguments) == self._size and arguments == self.arguments
@@ -111,7 +116,9 @@ class CallAssembler:
         """
         for call in [call for call in self.calls if call.repeats is not None]:
             self._drop_if_sent_twice(call)
-        if self._lost and any(not call.has_arguments for call in self.calls):
+        lost = self._lost or any(call.has_arguments and not call.name for call in self.calls)
+        waits = any(call.name and not call.has_arguments for call in self.calls)
+        if lost and (waits or not self.calls):
             raise garbage("arguments of a call came without the call that they belong to")
         if not is_certain and not all(call.is_complete for call in self.calls):
             raise broke_off()
@@ -122,10 +129,10 @@ class CallAssembler:
         begins = part.arguments.lstrip().startswith("{")
         if part.place is not None and call.places and part.place not in call.places:
             is_other = bool(part.name) and (begins or not part.arguments.strip())
-        elif call.is_complete and not (call.is_placeholder and part.name in ("", call.name)):
-            is_other = begins or part.name not in ("", call.name)
+        elif call.is_complete and not (call.is_placeholder and call.can_be_named(part.name)):
+            is_other = begins or not call.can_be_named(part.name)
         else:
-            is_other = call.has_arguments and part.name not in ("", call.name)
+            is_other = call.has_arguments and not call.can_be_named(part.name)
         return None if is_other else call
 
     def _find_continued(self, part: CallPart) -> ModelCall | None:
@@ -141,8 +148,8 @@ class CallAssembler:
             return None
         if at.is_complete:
             begins = part.arguments.lstrip().startswith("{")
-            return None if begins or part.name not in ("", at.name) or (part.id and part.arguments.strip()) else at
-        if part.name in ("", at.name):
+            return None if begins or not at.can_be_named(part.name) or (part.id and part.arguments.strip()) else at
+        if at.can_be_named(part.name):
             return at
         whole = self._is_known(at.name) and self._is_known(part.name) and not self._is_known(at.name + part.name)
         return None if at.has_arguments or whole else at
@@ -170,7 +177,7 @@ class CallAssembler:
             call.places.add(part.place)
             self._at[part.place] = call
         call.given = call.given or part.id
-        if part.name and not call.has_arguments:
+        if part.name and not (call.name and call.has_arguments):
             call.name = self._name(call.name, part.name)
         call.fields.add(part.extra)
         if part.arguments and not (call.is_complete and call.says(part.arguments)):
