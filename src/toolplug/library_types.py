@@ -30,6 +30,7 @@ HOMES = {
     "HostSession": "toolplug.part_protocols.sessions",
     "HostSessions": "toolplug.part_protocols.sessions",
     "LockCheck": "toolplug.locking.reader",
+    "ModelTools": "toolplug.execution.executor",
     "Policy": "toolplug.execution.plans",
     "Processes": "toolplug.cluster.processes",
     "Quotas": "toolplug.host.quotas.settings",

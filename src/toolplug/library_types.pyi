@@ -18,7 +18,7 @@ from toolplug.cluster.limits import ClusterLimits
 from toolplug.cluster.processes import Processes
 from toolplug.execution.accounting import CallCounters
 from toolplug.execution.call_hooks import CallHooks
-from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.executor import ModelTools, ToolExecutor
 from toolplug.execution.idempotency import Replays
 from toolplug.execution.limiters import AbandonedCallLimit, SourceSwitch
 from toolplug.execution.plans import CallServices, Policy
@@ -57,6 +57,7 @@ __all__ = [
     "HostSession",
     "HostSessions",
     "LockCheck",
+    "ModelTools",
     "Policy",
     "Processes",
     "Quotas",

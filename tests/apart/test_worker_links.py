@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -18,6 +20,7 @@ from toolplug.apart.workers import link as links
 from toolplug.apart.workers.limits import BEAT_S, MAX_MESSAGE, MISSED_BEATS
 from toolplug.apart.workers.link import WorkerLink
 from toolplug.apart.workers.provider import DialledProvider
+from toolplug.apart.workers.supervisor import WorkerPlan, WorkerSupervisor
 from toolplug.catalog.call import ToolResult
 from toolplug.config.run_settings import RunSettings
 from toolplug.providers.entry import DesiredProvider, ProviderEntry
@@ -286,3 +289,21 @@ async def test_a_frame_before_the_start_ends_the_connection() -> None:
         early.send(encode_frame(RESULT, {"id": 1, "status": "success"}))
         await early.serving
         assert not dialled(registry).workers
+
+
+@pytest.mark.process
+async def test_a_worker_whose_host_is_away_says_so_once_however_often_it_dials(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen: each attempt is refused
+        host = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        supervisor = WorkerSupervisor(WorkerPlan(key="desk", host=host, credential=None, folder=tmp_path))
+        running = asyncio.create_task(supervisor.run())
+        await until(lambda: supervisor.failures >= 3)
+        supervisor.stop()
+        await running
+    warnings = [record.message for record in caplog.records if record.name == "toolplug.worker"]
+    assert len(warnings) == 1
+    assert warnings[0].startswith(f"no connection with {host}: ")
+    assert warnings[0].endswith("; trying again until a host answers (--host names it)")

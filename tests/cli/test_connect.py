@@ -88,6 +88,12 @@ def imported(run: Run, file: Path) -> dict[str, Any]:
     }
 
 
+def test_a_client_that_is_not_known_is_said_with_those_that_are(run: Run) -> None:
+    done = run("connect", "clod")
+    assert done.code == 2
+    assert "Invalid value for 'CLIENT': 'clod' is not one of 'claude-code', " in done.err
+
+
 @pytest.mark.process
 @pytest.mark.parametrize("client", CLIENTS)
 def test_what_connect_writes_is_what_an_import_reads(

@@ -61,7 +61,10 @@ def test_init_writes_a_configuration_that_runs_and_overwrites_nothing(run: Run, 
     assert run("call", "count_words", "text=one two").out == "2\n"
     text = (tmp_path / "providers.yaml").read_text()
     assert "hello:\n    enabled: false" in text
-    assert "console" not in yaml.safe_load(text)["providers"]  # `serve` has it where there is no entry
+    entries = yaml.safe_load(text)["providers"]
+    # `serve` has the console where there is no entry, and `store` has the URL of a store.
+    assert {"journal", "otel"} <= set(entries)
+    assert {"console", "redis", "rediss", "postgres", "postgresql"}.isdisjoint(entries)
     assert run("check").code == 0
     assert run("doctor", "--json").json["warnings"] == []
     (tmp_path / "providers.yaml").write_text(text.replace("hello:\n    enabled: false", "hello:\n    enabled: true"))

@@ -78,8 +78,8 @@ def test_the_shape_of_both_sections_is_checked(config: Write) -> None:
         """
     )
     assert [line.partition(": ")[2] for line in problems(path)] == [
-        "toolsets.dotted.prefix: should be text that matches ^[a-z][a-z0-9_-]{0,31}$, not 'a.b'",
-        "toolsets.empty.prefix: should be text that matches ^[a-z][a-z0-9_-]{0,31}$, not ''",
+        "toolsets.dotted.prefix: should be a lower-case letter, then up to 31 of a-z 0-9 _ -, not 'a.b'",
+        "toolsets.empty.prefix: should be a lower-case letter, then up to 31 of a-z 0-9 _ -, not ''",
         "toolsets.empty.from: should be provider: and the key of a provider, mcp: and the id of an MCP server, or the"
         " kind of a plugin's source, a colon and its address, not"
         " 'notes'",
@@ -92,6 +92,20 @@ def test_the_shape_of_both_sections_is_checked(config: Write) -> None:
         " session is that of an MCP server, or registered by code, with a factory",
         "agents.researcher.toolset: unknown key 'toolset' (nearest: 'toolsets')",
     ]
+
+
+def test_a_text_of_the_wrong_shape_is_described_in_words_and_by_no_regular_expression(config: Write) -> None:
+    path = config(
+        """\
+        providers: {notes: {enabled: true, mount: handbook, user_auth: {from: notes, header: "X Notes"}}}
+        mcp_servers: {clock: {command: clock, prefix: a.b}}
+        auth: {api_keys: [{sha256: abc, subject: ada}]}
+        metrics: {namespace: a-b}
+        """
+    )
+    found = [line.partition(": ")[2] for line in problems(path)]
+    assert len(found) == 6
+    assert [line for line in found if "^" in line] == []
 
 
 @pytest.mark.requirement("C-7-prefix-error", "C-2-dead-allowlist", "C-7-same-id-replaces")

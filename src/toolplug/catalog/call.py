@@ -292,7 +292,7 @@ class TaskDeadline(Deadline):
     """
 
 
-def no_tools(context: CallContext) -> library_types.ToolExecutor:
+def no_tools(context: CallContext) -> library_types.ModelTools:
     """Raise `LookupError`: no call runs with this context."""
     raise LookupError(
         "context.tools is there for a tool that runs, in the context that it is given; "
@@ -366,11 +366,11 @@ class CallContext(NamedTuple):
     via: tuple[str, ...] = ()
     user_auth: CallerAuth | None = None
     trace_context: Mapping[str, str] = NO_TRACE_CONTEXT
-    tools_of: Callable[[CallContext], library_types.ToolExecutor] = no_tools
+    tools_of: Callable[[CallContext], library_types.ModelTools] = no_tools
     deadline: float | None = None
 
     @property
-    def tools(self) -> library_types.ToolExecutor:
+    def tools(self) -> library_types.ModelTools:
         """The caller's tools, as they are listed for it now; their calls are the caller's, until the same deadline.
 
         Policies, limits, hooks, the audit log and metrics see ordinary calls. Raises `LookupError` in a context that
@@ -389,7 +389,7 @@ class CallContext(NamedTuple):
             raise ToolUnavailable(reason, code=CREDENTIAL_NEEDED)
         return await self.user_auth.get(self, refused)
 
-    def of_tool(self, tools_of: Callable[[CallContext], library_types.ToolExecutor], deadline: float) -> CallContext:
+    def of_tool(self, tools_of: Callable[[CallContext], library_types.ModelTools], deadline: float) -> CallContext:
         """Return the context for the tool, with its deadline in loop time; much faster than `_replace`.
 
         `tools_of` gives `tools`, unless the request has limited them.

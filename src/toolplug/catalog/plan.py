@@ -369,7 +369,7 @@ class Plan:
     late_s: float = 0.0
     convert: Callable[[Mapping[str, object]], Mapping[str, object]] | None = None
     wants_context: bool = True
-    tools_of: Callable[[CallContext], library_types.ToolExecutor] = no_tools
+    tools_of: Callable[[CallContext], library_types.ModelTools] = no_tools
     copies: bool = True
     output: Schema | None = None
     gates: tuple[Gate, ...] = ()

@@ -222,7 +222,8 @@ def _file_without_option(given: Sequence[str]) -> str:
 
 def _wrong_command_line(error: typer.TyperException, given: Sequence[str], as_json: bool) -> int:
     context = getattr(error, "ctx", None)
-    message = error.format_message()
+    # Pydantic, which Typer checks values with, puts the kind of the error before its text.
+    message = error.format_message().replace(": Value error, ", ": ")
     if message:
         command = context.command_path if context is not None else "toolplug"
         file = _file_without_option(given)

@@ -11,6 +11,7 @@ import typer
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import DEFAULT_FILE, ConfigOption, JsonOption
 from toolplug.cli.output import print_answer
+from toolplug.cli.plugins import read_known_plugins
 from toolplug.errors import ConfigError, Problem
 from toolplug.host.file.configuration import CONSOLE
 from toolplug.packages.entry_points import find_installed
@@ -26,8 +27,8 @@ def init(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Write a commented providers.yaml that runs as it is, and my_tools.py next to it. Overwrites nothing.
 
     The configuration enables the tool of my_tools.py, and has an entry for every installed provider package, disabled:
-    enable what should run. The console has none, as `serve` shows it without one. Where there is a my_tools.py, the
-    entry for it is left out.
+    enable what should run. The console has none, as `serve` shows it without one, nor has a package of a store, which
+    the URL of `store` enables. Where there is a my_tools.py, the entry for it is left out.
 
     Example: toolplug init && toolplug serve
     """
@@ -35,7 +36,12 @@ def init(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     file = config or Path(DEFAULT_FILE)
     code = file.with_name(CODE_FILE)
     has_code = code.exists()
-    types = [name for name, packages in find_installed().types.items() if len(packages) == 1 and name != CONSOLE]
+    # The URL of `store` enables a store, which has no entry.
+    skipped = {
+        CONSOLE,
+        *(name for each in read_known_plugins() if each.capabilities == ["store"] for name in each.types),
+    }
+    types = [name for name, packages in find_installed().types.items() if len(packages) == 1 and name not in skipped]
     entries = [f"  {name}:\n    enabled: false\n" for name in types]
     if not has_code:
         entries.insert(0, f"  {code.stem}:\n    type: ./{code.name}\n    enabled: true\n")

@@ -61,7 +61,12 @@ def _print(records: Sequence[ProviderRecord], *, hooks: bool) -> None:
         return
     columns = ("provider", "type", "state", "hooks" if hooks else "tools", "routes", "package")
     print_table(columns, [_row(record, hooks=hooks) for record in records])
+    off = [record.key for record in records if record.state is ProviderState.DISABLED]
+    if off:
+        echo(f"\ndisabled: {', '.join(off)}\n  set enabled of an entry to true, such as providers.{off[0]}.enabled")
     for record in records:
+        if record.state is ProviderState.DISABLED:
+            continue
         if record.reason:
             echo(f"\n{record.key}: {record.reason}")
         if record.type == CONSOLE and record.state is ProviderState.INSTALLED_NOT_ENABLED:

@@ -172,7 +172,15 @@ _TYPES_BY_PHRASE = {
 _PHRASES = {error_type: phrase for phrase, types in _TYPES_BY_PHRASE.items() for error_type in types}
 
 
-_PATTERNS = {"^https?://": "a URL that begins with http:// or https://"}
+_PATTERNS = {
+    "^https?://": "a URL that begins with http:// or https://",
+    "^[a-z][a-z0-9_-]{0,31}$": "a lower-case letter, then up to 31 of a-z 0-9 _ -",
+    "^[0-9a-f]{64}$": "64 of 0-9 a-f, as `toolplug keys new` prints them",
+    "^(/[a-z0-9_-]+)+$": "a path such as /handbook, of a-z 0-9 _ - after each /",
+    "^[a-zA-Z_][a-zA-Z0-9_]{0,63}$": "a letter or _, then up to 63 of A-Z a-z 0-9 _",
+    "^[A-Za-z0-9-]{1,64}$": "the name of a header, of up to 64 letters, digits and -",
+    "^credential:[a-z0-9][a-z0-9-]{0,63}$": "credential: and a name of a-z 0-9 -",
+}
 """Patterns of the settings for which there are words."""
 
 

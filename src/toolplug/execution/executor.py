@@ -178,7 +178,7 @@ class ModelTools(ToolExecutor, Protocol):
         catalog = entered_catalog(self)
         return [{"functionDeclarations": orjson.loads(catalog.render("gemini"))}] if catalog else []
 
-    def within(self, context: CallContext) -> ToolExecutor:
+    def within(self, context: CallContext) -> ModelTools:
         """Return these tools for the tool that runs with this context: what it calls is called by its caller."""
         return CallerTools(self, context)
 

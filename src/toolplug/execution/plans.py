@@ -31,7 +31,7 @@ from toolplug.config.units import DEFAULT_ORIGIN, Duration, FileMapping
 from toolplug.crashes import CodeOwner
 from toolplug.execution.accounting import CallAccounting, CallCounters, WatchedPolicy
 from toolplug.execution.call_hooks import LiveCallHooks
-from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.executor import ModelTools
 from toolplug.execution.idempotency import Replays
 from toolplug.execution.limiters import AbandonedCallLimit, SourceSwitch
 from toolplug.execution.resolved_limits import (
@@ -51,7 +51,7 @@ UNKNOWN = "_unknown"
 
 CALL_SCOPE = "tools:call"
 
-ToolsOf = Callable[[CallContext], ToolExecutor]
+ToolsOf = Callable[[CallContext], ModelTools]
 """Returns the tools of the caller of a context, for `CallContext.tools`."""
 
 

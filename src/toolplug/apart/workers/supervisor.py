@@ -56,7 +56,10 @@ class WorkerPlan:
 
 
 class WorkerSupervisor:
-    """Keeps one connection with each process of a host, and a process of the provider for each; `run` until `stop`."""
+    """Keeps one connection with each process of a host, and a process of the provider for each; `run` until `stop`.
+
+    `failures`: the connections in a row that could not be made, or did not last.
+    """
 
     def __init__(self, plan: WorkerPlan) -> None:
         self._plan = plan
@@ -65,7 +68,8 @@ class WorkerSupervisor:
         self._stopping = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: WorkerRefused | None = None
-        self._failures = self._useless = 0
+        self.failures = self._useless = 0
+        self._warned = ""
 
     def stop(self) -> None:
         """End after the calls that run."""
@@ -80,7 +84,7 @@ class WorkerSupervisor:
                 missing = not self._serving or any(name not in self._serving for name in self._known)
                 if missing and len(self._tasks) <= len(self._serving):
                     self._begin()
-                pause = pause_after(self._failures or 1, FIRST_PAUSE_S, LONGEST_PAUSE_S)
+                pause = pause_after(self.failures or 1, FIRST_PAUSE_S, LONGEST_PAUSE_S)
                 if self._serving:
                     pause = pause_after(self._useless + 1, FURTHER_DIALS_S, LONGEST_FURTHER_S)
                 with suppress(TimeoutError):
@@ -109,22 +113,29 @@ class WorkerSupervisor:
             _LOG.warning("the host does not take this worker: %s", error)
         except InvalidStatus as error:
             self._failed = _read_denial(error) or self._failed
-            _LOG.warning("%s: answered %d", self._plan.host, error.response.status_code)
+            self._warn(f"{self._plan.host} answered {error.response.status_code}")
         except (OSError, WebSocketException, TimeoutError) as error:
-            _LOG.warning("%s: %s", self._plan.host, _say(error))
+            self._warn(f"no connection with {self._plan.host}: {_say(error)}")
         finally:
             name = connection.host_process
             if self._serving.get(name) is connection:
                 del self._serving[name]
                 _LOG.info("the connection with process %s of the host has ended: %s", name, connection.reason)
-        self._failures = 1 if loop.time() - began >= STEADY_S else self._failures + 1
+        self.failures = 1 if loop.time() - began >= STEADY_S else self.failures + 1
+
+    def _warn(self, text: str) -> None:
+        # Once, and not at each of the attempts that follow: a host that restarts would be a page of the same line.
+        if text != self._warned:
+            self._warned = text
+            _LOG.warning("%s; trying again until a host answers (--host names it)", text)
 
     def _take(self, connection: WorkerSession, name: str) -> bool:
         """Return whether a connection is the only one with a process of the host."""
         if name in self._serving:
             return False
         self._serving[name] = connection
-        self._failures = self._useless = 0
+        self.failures = self._useless = 0
+        self._warned = ""
         return True
 
     def _note_processes(self, names: Sequence[str]) -> None:
