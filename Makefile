@@ -26,11 +26,13 @@ CODE := $(wildcard src tests plugins benchmarks examples docs/generator .ci)
 BRANCH_FLOOR := 86
 WORKERS := 4
 JUDGES := 3
+# Of which `make judge` runs a share, another one at each commit.
+SHARED := tests/credentials/interleavings tests/execution/test_hostile_validation.py $(patsubst %,tests/%/test_machine.py,sessions discovery) tests/stores/test_model.py
 QUICK := "not judge and not framework and not wire"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve test gates unit quick coverage frameworks wire judge judge-many replicas clients conformance test-llm bench docs pictures reference requirements constraints release clean ruff format types docs-types public-types imports python-version
+.PHONY: help setup serve test gates unit quick coverage frameworks wire judge judged judge-many replicas clients conformance test-llm bench docs pictures reference requirements constraints release clean ruff format types docs-types public-types imports python-version
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,7 +66,7 @@ test: $(READY)  ## Every gate and every quick test
 	@$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target quick gates frameworks wire
 
 # Workers and child processes of the tests share compiled modules: without them each compiles all of src again.
-unit quick coverage frameworks wire judge judge-many replicas: export PYTHONDONTWRITEBYTECODE :=
+unit quick coverage frameworks wire judged judge-many replicas: export PYTHONDONTWRITEBYTECODE :=
 
 unit: $(READY)  ## The tests of one minute: no process, no browser, no network
 	$(BIN)/python -m pytest -m unit
@@ -114,9 +116,12 @@ public-types: $(READY)
 imports:
 	nice $(BIN)/lint-imports
 
+# Two at a time, and the slow tests, which wait half of their time, are one of them: the others run beside them in turn.
 judge: $(READY) clients  ## The slow tests: kill sweeps, fuzzing, soaks, the client matrix, coverage
+	@$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target judged replicas coverage public-types
+
+judged: $(READY)
 	$(BIN)/python -m pytest -m judge -n $(JUDGES) --timeout=1200 --durations=40
-	@$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target replicas coverage public-types
 
 # In one process, as they wait more than they work.
 replicas: $(READY)
@@ -124,10 +129,11 @@ replicas: $(READY)
 		TOOLPLUG_WIRE=$$deployment $(BIN)/python -m pytest -m wire -n 0 tests/wire
 
 judge-many: export TOOLPLUG_CLIENTS := all
-judge-many: $(READY) clients  ## The wire tests, MCP conformance and the client matrix, in every deployment; long nemeses, 1,000 kills
+judge-many: $(READY) clients  ## The wire tests, MCP conformance and the client matrix, in every deployment; long nemeses, 1,000 kills, all shares
 	TOOLPLUG_WIRE=all $(BIN)/python -m pytest -m wire -n 0 tests/wire tests/clients
 	$(BIN)/python -m pytest -m judge -n 0 --timeout=1200 tests/clients/test_matrix.py tests/clients/test_open_webui.py
 	TOOLPLUG_WIRE=all $(BIN)/python -m pytest -m judge -n 0 --timeout=1200 tests/conformance/test_server.py
+	TOOLPLUG_SHARES=all $(BIN)/python -m pytest -m judge -n $(JUDGES) --timeout=3600 $(SHARED)
 	TOOLPLUG_NEMESES=all TOOLPLUG_NEMESES_ROUNDS=5 $(BIN)/python -m pytest -m judge -n 0 --timeout=1800 tests/nemeses/test_hosts.py
 	TOOLPLUG_KILLS=1000 $(BIN)/python -m pytest -m judge -n 0 --timeout=3600 plugins/toolplug-code-mode/tests/test_kills.py
 

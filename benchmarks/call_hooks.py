@@ -12,7 +12,7 @@ from benchmarks.frame import Batch, Row
 from benchmarks.providers import ECHO_SCHEMA, Trivial
 from benchmarks.tools import TEXT
 from toolplug import CallContext, Catalog, FunctionRegistry, ToolCall, ToolDefinition, ToolResult, hookimpl
-from toolplug.execution.limits.limiters import SourceSwitch
+from toolplug.execution.limiters import SourceSwitch
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices, PlanSource
 from toolplug.parts.sessions.tools.plans import SessionPlanner

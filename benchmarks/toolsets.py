@@ -15,7 +15,7 @@ from benchmarks.session_updates import opened_host
 from benchmarks.tools import TEXT
 from toolplug import Caller, Catalog, FunctionRegistry, Principal, ToolCall, ToolReference
 from toolplug.catalog.definition import Note
-from toolplug.catalog.gates import TenantsGate
+from toolplug.catalog.plan import TenantsGate
 
 AGENT = "bench"
 OPERATOR = Principal(subject="operator", scopes=frozenset({"admin", "operator"}))

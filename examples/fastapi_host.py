@@ -8,7 +8,7 @@ from pathlib import Path
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-from toolplug import CallContext, Principal, ToolCall, open_host
+from toolplug import CallContext, Principal, open_host
 from toolplug.http import create_app
 
 host = open_host(Path(__file__).with_name("providers.yaml"))
@@ -26,8 +26,7 @@ class Ask(BaseModel):
 async def greet(ask: Ask) -> dict[str, str]:
     """Use a tool in process: the same tools, without HTTP in between."""
     me = Principal(subject="greeter", scopes=frozenset({"tools:call"}))
-    call = ToolCall(id="1", name="hello", arguments={"name": ask.name})
-    result = await host.executor_for(me).execute(call, CallContext(principal=me))
+    result = await host.executor_for(me).call("hello", {"name": ask.name}, CallContext(principal=me))
     return {"status": result.status, "output": result.output}
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests import few, figures, leaks, markers, not_run, read_once
+from tests import few, figures, leaks, markers, not_run, order, read_once
 from tests.leaks import leak_guard, loop_guard, task_guard
 
 __all__ = [
@@ -37,6 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(figures, "tests.figures")
     config.pluginmanager.register(not_run, "tests.not_run")
     config.pluginmanager.register(read_once, "tests.read_once")
+    config.pluginmanager.register(order, "tests.order")
     leaks.pytest_configure(config)
     # A busy machine is no failure: no property is judged by the clock.
     settings.register_profile("toolplug", deadline=None, suppress_health_check=[HealthCheck.too_slow])

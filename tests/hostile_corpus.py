@@ -203,12 +203,16 @@ FAMILIES: tuple[Callable[[Random, float], tuple[Json, Json]], ...] = (
 )
 
 
+LARGEST = 4
+"""So many pairs of each family come first, and are as large as is allowed."""
+
+
 def hostile_pairs(count: int, seed: int = 12) -> Iterator[Pair]:
     """So many pairs: every family in turn, most of them small, some at the limits."""
     random = Random(seed)
     for number in range(count):
         family = FAMILIES[number % len(FAMILIES)]
-        largest = number < 4 * len(FAMILIES)
+        largest = number < LARGEST * len(FAMILIES)
         size = 1.0 if largest else random.random() ** random.choice((4, 12, 24))
         schema, arguments = family(random, size)
         yield Pair(family.__name__, {"type": "object", **schema}, arguments)

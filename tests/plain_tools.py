@@ -6,10 +6,9 @@ from collections.abc import Mapping
 
 from toolplug.catalog.call import CallContext, ToolCall
 from toolplug.catalog.definition import NO_HINTS, Hosted, Note, ToolDefinition, ToolHints
-from toolplug.catalog.gates import Gate
-from toolplug.catalog.plan import Plan, Target, Tool
+from toolplug.catalog.plan import Gate, Plan, Target, Tool
 from toolplug.execution.accounting import CallAccounting
-from toolplug.execution.limits.limiters import SourceSwitch
+from toolplug.execution.limiters import SourceSwitch
 from toolplug.execution.task_runner import TaskRunner
 
 OBJECT: Mapping[str, object] = {"type": "object", "properties": {}}

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 from hypothesis import HealthCheck, settings
+
+AT_LENGTH = 3 if os.environ.get("TOOLPLUG_SHARES") == "all" else 1
+"""How many times as many plays a long test makes in `make judge-many`."""
 
 
 def playing(examples: int, steps: int, **more: object) -> settings:

@@ -12,7 +12,8 @@ from pydantic.fields import FieldInfo
 
 from toolplug.config.run_settings import RunSettings
 from toolplug.config.units import format_duration, format_rate, format_size, parse_duration, parse_rate, parse_size
-from toolplug.execution.limits.resolved_limits import (
+from toolplug.execution.plans import DEFAULT_POLICY, ToolRule
+from toolplug.execution.resolved_limits import (
     DEFAULT_BLOCKING,
     DEFAULT_DRAIN_S,
     DEFAULT_RESULT_BYTES,
@@ -20,7 +21,6 @@ from toolplug.execution.limits.resolved_limits import (
     BreakerLimit,
     Limits,
 )
-from toolplug.execution.plans import DEFAULT_POLICY, ToolRule
 from toolplug.host.file.settings import (
     DEFAULT_STORE,
     AgentSettings,

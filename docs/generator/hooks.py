@@ -5,7 +5,7 @@ from __future__ import annotations
 from docs.generator.markdown import code, page, sentences, table
 
 from toolplug import hookspecs
-from toolplug.execution.call_hooks.isolation import HOOK_S
+from toolplug.execution.isolated_hooks import HOOK_S
 from toolplug.providers.lifecycle import CLOSE_S, START_S
 from toolplug.providers.plugins.implementations import HOOKS, Asked
 

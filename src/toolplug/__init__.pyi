@@ -21,6 +21,7 @@ from toolplug.part_protocols.approvals import RevokedGrant, Ticket
 from toolplug.part_protocols.host_part import HostPart, PartServices, RunningPart
 from toolplug.providers.authoring import route, tool
 from toolplug.providers.entry import ProviderRecord
+from toolplug.providers.offering.decorators import prompt, resource
 from toolplug.providers.offering.definitions import (
     ConsolePage,
     OpenToolsetSource,
@@ -31,8 +32,6 @@ from toolplug.providers.offering.definitions import (
     ToolsetSource,
 )
 from toolplug.providers.offering.mcp_extensions import McpExtension
-from toolplug.providers.offering.prompts import prompt
-from toolplug.providers.offering.resources import resource
 from toolplug.providers.provider import FunctionProvider, SignInEndpoints
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.providers.routes import BoundRoute

@@ -248,7 +248,9 @@ class ProviderError(ToolplugError):
     * `summary`: the text without that of an exception, which may have secrets, for readers other than operators
     """
 
-    def __init__(self, message: str, *, state: str, fix: str = "", at: tuple[str, ...] = (), summary: str = "") -> None:
+    def __init__(
+        self, message: str, *, state: str, fix: str = "", at: tuple[str | int, ...] = (), summary: str = ""
+    ) -> None:
         self.summary: str = summary or message
         self.state = state
         self.fix = fix

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from toolplug.exports import loader
 
 HOMES = {
-    "AbandonedCallLimit": "toolplug.execution.limits.limiters",
+    "AbandonedCallLimit": "toolplug.execution.limiters",
     "AgentTools": "toolplug.toolsets.agent_tools",
     "Artifacts": "toolplug.host.artifacts",
     "BoundRoute": "toolplug.providers.routes",
     "CallCounters": "toolplug.execution.accounting",
-    "CallHooks": "toolplug.execution.call_hooks.call_hooks",
+    "CallHooks": "toolplug.execution.call_hooks",
     "CallServices": "toolplug.execution.plans",
     "Choice": "toolplug.toolsets.agent_tools",
     "ClusterLimits": "toolplug.cluster.limits",
@@ -36,11 +36,11 @@ HOMES = {
     "ReferencingError": "jsonschema_rs",
     "RegexOptions": "jsonschema_rs",
     "Replays": "toolplug.execution.idempotency",
-    "ResolvedLimits": "toolplug.execution.limits.resolved_limits",
+    "ResolvedLimits": "toolplug.execution.resolved_limits",
     "RevokedGrant": "toolplug.part_protocols.approvals",
     "Route": "starlette.routing",
     "Sealer": "toolplug.host.keys.host_key",
-    "SourceSwitch": "toolplug.execution.limits.limiters",
+    "SourceSwitch": "toolplug.execution.limiters",
     "Ticket": "toolplug.part_protocols.approvals",
     "ToolExecutor": "toolplug.execution.executor",
     "Typer": "typer",

@@ -17,12 +17,12 @@ from typer import Typer
 from toolplug.cluster.limits import ClusterLimits
 from toolplug.cluster.processes import Processes
 from toolplug.execution.accounting import CallCounters
-from toolplug.execution.call_hooks.call_hooks import CallHooks
+from toolplug.execution.call_hooks import CallHooks
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.idempotency import Replays
-from toolplug.execution.limits.limiters import AbandonedCallLimit, SourceSwitch
-from toolplug.execution.limits.resolved_limits import ResolvedLimits
+from toolplug.execution.limiters import AbandonedCallLimit, SourceSwitch
 from toolplug.execution.plans import CallServices, Policy
+from toolplug.execution.resolved_limits import ResolvedLimits
 from toolplug.host.artifacts import Artifacts
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.keys.host_key import Sealer

@@ -106,15 +106,17 @@ class Forger(FunctionProvider):
         "Write these messages to the host."
         if what == "progress that is no list":
             peer().send(NOTE, {"note": "progress", "id": _own_number(), "of": 5})
+        transport = peer().transport
         for each in (*FORGED.get(what, ()), *IGNORED.get(what, ())):
-            peer().transport.write(each)
+            transport.write(each)
         return "written"
 
     @tool
     async def answer_for_others(self, seconds: float) -> str:
         "Answer every call that could run, with what they did not return."
+        send = peer().send
         for number in range(1, 200):
-            peer().send(RESULT, {"id": number, "status": "success"}, b"forged")
+            send(RESULT, {"id": number, "status": "success"}, b"forged")
         await asyncio.sleep(seconds)
         return "late"
 
@@ -135,8 +137,8 @@ class Forger(FunctionProvider):
     @tool
     async def ask_much(self, count: int) -> int:
         "Ask the host so much at once; return how much it refused."
-        asked = {"work": _own_number(), "call_id": "c", "name": "answer_late"}
-        ended = await asyncio.gather(*(peer().ask("tool", asked, b"{}") for _ in range(count)), return_exceptions=True)
+        asked, own = {"work": _own_number(), "call_id": "c", "name": "answer_late"}, peer()
+        ended = await asyncio.gather(*(own.ask("tool", asked, b"{}") for _ in range(count)), return_exceptions=True)
         return sum(isinstance(each, BaseException) for each in ended)
 
     @tool
@@ -171,10 +173,10 @@ class Forger(FunctionProvider):
     @route("GET", "/v1/more")
     async def more(self, request: Request) -> Response:
         "Send more of a body than was asked for."
-        number = max(peer()._requests)
-        peer().send(RESPONSE, {"id": number, "status": 200, "headers": []})
+        number, send = max(peer()._requests), peer().send
+        send(RESPONSE, {"id": number, "status": 200, "headers": []})
         for _ in range(100):
-            peer().send(PIECE_OF, {"id": number, "more": True}, b"x" * 60_000)
+            send(PIECE_OF, {"id": number, "more": True}, b"x" * 60_000)
         await asyncio.sleep(60)
         return Response()
 

@@ -10,7 +10,7 @@ import pytest
 
 from toolplug import CallContext, Principal, ToolCall, open_host
 from toolplug.config.run_settings import RunSettings
-from toolplug.providers.entry_points import find_installed
+from toolplug.packages.entry_points import find_installed
 
 ME = Principal(scopes=frozenset({"tools:call"}))
 SOURCE = """

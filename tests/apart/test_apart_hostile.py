@@ -16,15 +16,25 @@ from tests.apart import forged_description, hostile
 from tests.apart.plain import Plain
 from tests.apart.starting import is_gone, provider_of, started, until
 
-from toolplug import CallContext, ConfigError, Principal, ToolCall, expand_builtin_tools, open_host
+from toolplug import (
+    CallContext,
+    ConfigError,
+    FunctionProvider,
+    Principal,
+    ToolCall,
+    expand_builtin_tools,
+    open_host,
+)
+from toolplug.apart import provider as apart_provider
 from toolplug.apart.entries import apart_class
-from toolplug.apart.limits import MAX_ASKED
+from toolplug.apart.limits import FIRST_PAUSE_S, MAX_ASKED
 from toolplug.apart.provider import ApartProvider
-from toolplug.apart.running import NOT_APART
+from toolplug.apart.running import NOT_APART, refuse_hooks
 from toolplug.config.run_settings import RunSettings
+from toolplug.errors import ProviderError
 from toolplug.host.file.configuration import read_configuration
+from toolplug.packages.entry_points import find_installed
 from toolplug.providers.entry import DesiredProvider, ProviderEntry
-from toolplug.providers.entry_points import find_installed
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.testing.in_process import in_process_host
 
@@ -39,18 +49,27 @@ def wanted(key: str, kind: type) -> DesiredProvider:
     return DesiredProvider(ProviderEntry(key=key, type=key, run=RunSettings(process=True)), lambda: made)
 
 
-@pytest.mark.parametrize("what", [*hostile.FORGED, "progress that is no list"])
-async def test_a_forged_message_ends_its_process_and_no_other(what: str) -> None:
+async def test_each_forged_message_ends_its_process_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart_provider, "LONGEST_PAUSE_S", FIRST_PAUSE_S)  # it ends ten times in a row
     async with FunctionRegistry() as registry:
         await registry.apply([wanted("made", hostile.Forger), wanted("plain", Plain)])
-        forger = registry.running()["made"].provider
+        forger, plain = (registry.running()[key].provider for key in ("made", "plain"))
         assert isinstance(forger, ApartProvider)
-        result = await registry.call("forge", what=what)
-        await until(lambda: forger.restarting or _restarts(forger))
-        assert (result.status, result.metadata.get("code")) in (("tool_error", "outcome_unknown"), ("success", None))
-        assert (await registry.call("one", text="tea")).output == "tea"
-        await until(lambda: not forger.restarting)
-        assert (await registry.call("forge", what="nothing")).output == "written"
+        assert isinstance(plain, ApartProvider)
+        for ended, what in enumerate([*hostile.FORGED, "progress that is no list"], 1):
+            result = await registry.call("forge", what=what)
+            await _ended(forger, ended)
+            said = (result.status, result.metadata.get("code"))
+            assert (what, said in (("tool_error", "outcome_unknown"), ("success", None))) == (what, True)
+            assert (what, (await registry.call("one", text="tea")).output) == (what, "tea")
+            await until(lambda: not forger.restarting)
+            assert (what, (await registry.call("forge", what="nothing")).output) == (what, "written")
+            assert (what, _restarts(forger)) == (what, ended)
+        assert _restarts(plain) == 0
+
+
+async def _ended(forger: ApartProvider, times: int) -> None:
+    await until(lambda: _restarts(forger) == times)
 
 
 async def test_a_message_that_nobody_waits_for_is_nothing() -> None:
@@ -137,11 +156,12 @@ async def test_other_providers_are_called_while_a_process_loops_eats_memory_or_f
         for _ in range(200):
             assert (await registry.call("one", text="tea")).output == "tea"
         assert not disturbing.done()
-        provider = registry.running()["disturber"].provider
-        assert isinstance(provider, ApartProvider)
-        assert not provider.restarting
+        disturber = registry.running()["disturber"].provider
+        assert isinstance(disturber, ApartProvider)
+        assert not disturber.restarting
         disturbing.cancel()
         await asyncio.wait({disturbing})
+        os.kill(disturber._process.pid, signal.SIGKILL)  # type: ignore[union-attr]  # not to be waited for
 
 
 async def test_a_process_that_it_forked_ends_with_it_though_it_holds_the_socket() -> None:
@@ -171,7 +191,7 @@ async def test_memory_that_it_has_with_the_host_cannot_be_made_shorter_or_longer
         await until(lambda: not provider.restarting)
 
 
-REFUSED = [
+HOOKS = [
     (hostile.HasStores, "stores"),
     (hostile.HasCommands, "commands"),
     (hostile.HasSources, "toolset_sources"),
@@ -183,9 +203,9 @@ REFUSED = [
     (hostile.HasDecided, "approval_decided"),
     (hostile.HasRevoked, "grant_revoked"),
     (hostile.HasDescriptions, "describe_tools"),
-    (hostile.UsesPlugins, "site.plugins"),
-    (hostile.UsesSealer, "site.sealer"),
 ]
+"""What is found before a provider is started: its process looks as this one does."""
+REFUSED = [HOOKS[0], (hostile.UsesPlugins, "site.plugins"), (hostile.UsesSealer, "site.sealer")]
 
 
 @pytest.mark.parametrize(("kind", "what"), REFUSED, ids=[what for _, what in REFUSED])
@@ -197,6 +217,13 @@ async def test_each_thing_that_cannot_cross_is_incompatible_by_its_name(kind: ty
     assert problem.code == "incompatible"
     assert f"{what} cannot be used from a process of its own" in problem.message
     assert "remove run from its entry" in problem.hint
+
+
+@pytest.mark.parametrize(("kind", "what"), HOOKS, ids=[what for _, what in HOOKS])
+def test_each_hook_that_cannot_cross_is_refused_by_its_name(kind: type[FunctionProvider], what: str) -> None:
+    with pytest.raises(ProviderError, match=rf": {what} cannot be used from a process of its own") as raised:
+        refuse_hooks(ProviderEntry(key="made", type="made"), kind())
+    assert (raised.value.state, "remove run from its entry" in raised.value.fix) == ("incompatible", True)
 
 
 def test_the_page_has_each_hook_that_cannot_cross() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from toolplug import FunctionRegistry
 from toolplug.apart.confinement import bounds
 from toolplug.apart.confinement.bounds import (
     DISK,
@@ -34,7 +35,7 @@ from toolplug.apart.confinement.system_calls import filter_program, has_filter, 
 from toolplug.apart.permissions import Permissions
 from toolplug.apart.running import lacks_network
 from toolplug.config.run_settings import RunSettings
-from toolplug.errors import InvalidDefinition
+from toolplug.errors import ConfigError, InvalidDefinition
 
 pytestmark = pytest.mark.requirement("I36-confined")
 
@@ -114,6 +115,29 @@ def test_a_file_is_granted_by_its_place_or_refused_by_name(tmp_path: Path) -> No
     ):
         with pytest.raises(InvalidDefinition, match=said):
             list_grants((word,), tmp_path)
+
+
+def test_a_file_that_is_not_there_is_reported_at_its_own_line(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "a.py").write_text("", "utf-8")
+    file = tmp_path / "providers.yaml"
+    lines = [
+        "providers:",
+        "  a:",
+        "    type: ./a.py",
+        "    enabled: true",
+        "    run:",
+        "      process: true",
+        "      files:",
+        "        - ./there",
+        "        - ./none:rw",
+    ]
+    file.write_text("\n".join(lines), "utf-8")
+    with pytest.raises(ConfigError) as caught:
+        FunctionRegistry.from_yaml(file)
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.line) == ("providers.a.run.files[1]", 9)
+    assert f"./none:rw: there is no {tmp_path}/none" in problem.message
 
 
 def test_what_a_package_asks_for_and_is_not_granted_is_named() -> None:

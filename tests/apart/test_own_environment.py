@@ -14,7 +14,7 @@ from tests.cli.process import serving, toolplug
 
 from toolplug import Principal, open_host
 from toolplug.errors import ConfigError
-from toolplug.providers.entry_points import Installed, find_installed
+from toolplug.packages.entry_points import Installed, find_installed
 
 __all__ = ["run"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from playwright.async_api import Browser
+from playwright.async_api import Browser, expect
 from tests.browser.conftest import static_server
 from tests.browser.late_pages import new_profile
 from tests.requirement_table import ROOT
@@ -47,7 +47,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     (folder / "mkdocs.yml").write_text(
         yaml.safe_dump({"site_name": "copying", "plugins": [], **{name: settings[name] for name in SETTINGS}}), "utf-8"
     )
-    shutil.copy(ROOT / "docs" / "assets" / "console-copy.js", folder / "docs" / "assets")
+    shutil.copy(ROOT / "docs" / "assets" / "site.js", folder / "docs" / "assets")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict"]
     subprocess.run(command, cwd=folder, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, timeout=60, check=True)
     with static_server(folder / "site") as origin:
@@ -75,4 +75,5 @@ async def test_the_copy_button_copies(chromium: Browser, site: str, language: st
     await block.locator("button").first.click()
     await page.wait_for_function("async () => (await navigator.clipboard.readText()) !== ''")
     assert (await page.evaluate("navigator.clipboard.readText()")).strip() == copied.strip()
+    await expect(page.get_by_text("Copied to clipboard")).to_be_visible()
     await context.close()

@@ -14,9 +14,8 @@ from tests.plain_tools import plain_tool
 from toolplug.catalog.call import ANONYMOUS, Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, CatalogDiff, Conflict, merged
 from toolplug.catalog.definition import Note, ToolHints
-from toolplug.catalog.gates import PolicyGate, ScopeGate, TenantsGate
 from toolplug.catalog.layered_catalog import layer_catalogs
-from toolplug.catalog.plan import Tool
+from toolplug.catalog.plan import PolicyGate, ScopeGate, TenantsGate, Tool
 from toolplug.errors import InvalidDefinition
 
 READ = plain_tool("read", source="files")

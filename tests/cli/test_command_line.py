@@ -23,9 +23,7 @@ LINES = [name.removeprefix("toolplug ") for name, _ in every_command()]
 def test_every_command_explains_itself_with_an_example_and_takes_config_and_json(run: Run, line: str) -> None:
     done = run(*line.split(), "--help")
     assert done.code == 0
-    # A worker is where no configuration is: the host has that.
-    common = {"--json"} if line == "worker" else {"--config", "-c", "--json"}
-    assert common <= set(re.findall(r"--?[a-z-]+", done.out))
+    assert {"--config", "-c", "--json"} <= set(re.findall(r"--?[a-z-]+", done.out))
     assert f"toolplug {line.split(maxsplit=1)[0]}" in done.out
     assert re.search(r"Examples?:", done.out)
 

@@ -1,13 +1,16 @@
-"""How often a process that serves for long looks for cyclic garbage."""
+"""How often a process looks for cyclic garbage: one that serves for long, and one of a command."""
 
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from collections.abc import Iterator
 from weakref import ref
 
 import pytest
 
+from toolplug.cli.main import COLLECTED_AFTER
 from toolplug.cli.serving.over_http import THRESHOLDS, rarely_collected
 
 
@@ -45,3 +48,15 @@ def test_garbage_that_comes_while_it_serves_is_still_found() -> None:
         knot = ref(Knot())
         gc.collect()
         assert knot() is None
+
+
+@pytest.mark.process
+def test_a_command_is_rarely_collected_and_a_program_that_runs_one_as_before() -> None:
+    program = "import gc, sys; from toolplug.cli.main import main; {}; print(gc.get_threshold()[0])"
+    printed = [
+        subprocess.run(
+            [sys.executable, "-c", program.format(call), "--version"], capture_output=True, text=True, check=True
+        ).stdout.splitlines()[-1]
+        for call in ("main()", "main(['--version'])")
+    ]
+    assert printed == [str(COLLECTED_AFTER), str(gc.get_threshold()[0])]

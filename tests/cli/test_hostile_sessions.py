@@ -20,6 +20,7 @@ SESSIONS = 30
 GROWTH = 1.1
 
 
+@pytest.mark.long(40)
 @pytest.mark.timeout(900)
 @pytest.mark.requirement("C-3-validation-bounded")
 def test_memory_is_back_when_sessions_with_hostile_schemas_have_gone(

@@ -329,6 +329,7 @@ def test_what_can_be_no_package_is_named_and_nothing_is_written(
     assert not list(tmp_path.glob("toolplug-*"))
 
 
+@pytest.mark.long(30)
 @pytest.mark.judge
 @pytest.mark.timeout(600)
 def test_packages_of_every_kind_install_into_a_fresh_environment_pass_and_serve(

@@ -12,7 +12,7 @@ from tests.cli.conftest import Run
 from tests.requirement_table import ROOT
 
 from toolplug.cli.plugins import read_known_plugins
-from toolplug.providers.entry_points import Installed
+from toolplug.packages.entry_points import Installed
 
 SHIPPED = {folder.name: folder for folder in (ROOT / "plugins").iterdir()}
 

@@ -15,6 +15,8 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="
 
 CONFIG = "providers: {hello: {enabled: true, limits: {drain: 0}}}\nstore: sqlite:///./state.db"
 MOMENTS_S = [0.1 * number for number in range(30)]
+SERVED = 5
+"""So many moments after the start are enough."""
 
 
 def until(holds: Callable[[], bool]) -> None:
@@ -91,19 +93,24 @@ def test_a_worker_that_has_just_been_started_ends_with_0_after_the_first_one_ser
 
 
 @pytest.mark.judge
+@pytest.mark.long(30)
 @pytest.mark.requirement("C-10-signals")
 @pytest.mark.parametrize("options", [(), ("--workers", "2")])
 def test_a_signal_at_any_moment_of_the_start_ends_it_with_0(
     tmp_path: Path, write: Callable[..., Path], options: tuple[str, ...]
 ) -> None:
     write(CONFIG)
+    served = 0
     for moment_s in MOMENTS_S:
         with serving(*options, folder=tmp_path) as service:
             until(lambda: handles_signals(service))
             time.sleep(moment_s)
+            served += any("toolplug listening on" in line for line in service.lines)
             service.send(signal.SIGTERM)
             assert (moment_s, service.end()) == (moment_s, 0)
             assert not [line for line in service.lines if "Traceback" in line]
+        if served == SERVED:
+            break
 
 
 @pytest.mark.process

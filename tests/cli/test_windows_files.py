@@ -11,14 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.conftest import Run
 
-from toolplug.config.document import parse_document, read_document
-from toolplug.config.environment import expand
+from toolplug.config.document import expand, parse_document, read_document
 from toolplug.foreign.client_files import expand_path
+from toolplug.packages.loading import file_of, names_file
 from toolplug.parts.mcp.client import child_process
 from toolplug.parts.mcp.client_files.import_plan import Variables, server_entry
 from toolplug.parts.mcp.client_files.reading import ClientServer
 from toolplug.parts.mcp.client_files.yaml_insertion import with_servers
-from toolplug.providers.loading import file_of, names_file
 
 pytestmark = pytest.mark.requirement("I32-windows")
 

@@ -29,7 +29,7 @@ from toolplug import open_host
 from toolplug.errors import HostKeyError
 from toolplug.host.file.schema import SettingsSchema, settings_schemas
 from toolplug.host.file.settings_child import settings_of
-from toolplug.providers.entry_points import find_installed
+from toolplug.packages.entry_points import find_installed
 
 Write = Callable[..., Path]
 

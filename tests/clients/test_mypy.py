@@ -15,6 +15,7 @@ from tests.requirement_table import ROOT
 PAGE = ROOT / "docs" / "how-to" / "run-a-loop-of-your-own.md"
 
 
+@pytest.mark.long(40)
 @pytest.mark.judge
 @pytest.mark.timeout(300)
 @pytest.mark.requirement("I33-7-mypy")

@@ -29,6 +29,7 @@ def follow(page: str, name: str, command: Sequence[object], folder: Path) -> Non
         reader.read((ROOT / page).read_text("utf-8"))
 
 
+@pytest.mark.long(50)
 @pytest.mark.requirement("I32-litellm")
 def test_the_proxy_of_litellm_is_in_front_of_a_host_and_behind_one(tmp_path: Path) -> None:
     # Scripts of the environment name the folder that it was made in.

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolplug.config.document import Section, parse_document
-from toolplug.config.environment import expand, has_reference
+from toolplug.config.document import Section, expand, has_reference, parse_document
 
 
 def section(text: str, **environ: str) -> Section:

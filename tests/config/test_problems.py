@@ -24,8 +24,7 @@ from pydantic import (
 )
 from typing_extensions import TypeAliasType
 
-from toolplug.config.document import Section, parse_document
-from toolplug.config.environment import expand
+from toolplug.config.document import Section, expand, parse_document
 from toolplug.config.model_shape import Shapes, shapes_of
 from toolplug.config.problems import NOTHING, problems_of
 from toolplug.config.units import Duration

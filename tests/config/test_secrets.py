@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError, field_validator
 
-from toolplug.config.document import Section, parse_document
-from toolplug.config.environment import expand
-from toolplug.config.problems import problems_of
-from toolplug.config.secrets import MAX_SECRET_BYTES, read_secret_files
+from toolplug.config.document import Section, expand, parse_document
+from toolplug.config.problems import MAX_SECRET_BYTES, problems_of, read_secret_files
 
 
 class Strict(BaseModel):

@@ -22,8 +22,8 @@ from toolplug import (
     tool,
 )
 from toolplug.host.file.configuration import read_configuration
+from toolplug.packages.entry_points import find_installed
 from toolplug.parts.mcp.client.user_connections import IDLE_S, UserConnections
-from toolplug.providers.entry_points import find_installed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.discovery.machine import DiscoveryMachine
-from tests.playing import playing
+from tests.playing import AT_LENGTH, playing
 
 WHAT = ("C-8-bounded", "C-8-last-good", "C-8-old-hash", "C-8-recovered", "DISC-not-stale-silently")
 
@@ -19,4 +19,4 @@ class TestDiscovery(DiscoveryMachine.TestCase):
 @pytest.mark.timeout(1200)
 @pytest.mark.requirement(*WHAT)
 class TestDiscoveryAtLength(DiscoveryMachine.TestCase):
-    settings = playing(600, 50)
+    settings = playing(200 * AT_LENGTH, 50)

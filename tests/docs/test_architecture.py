@@ -11,11 +11,12 @@ PAGE = (ROOT / "docs/explanation/architecture.md").read_text("utf-8")
 SRC = ROOT / "src/toolplug"
 
 
-def test_the_layers_of_the_picture_are_those_that_the_build_holds_to() -> None:
+def test_the_layers_of_the_table_are_those_that_the_build_holds_to() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
     layers = next(contract["layers"] for contract in contracts if contract["name"].startswith("layers: "))
     held = [name.removeprefix("toolplug.") for layer in layers for name in layer.split(" | ")]
-    assert re.findall(r"^    ([a-z0-9_]+)  ", PAGE, re.MULTILINE) == held
+    table = PAGE.partition("## One call")[0]
+    assert re.findall(r"^\| `([a-z0-9_]+)` \|", table, re.MULTILINE) == held
 
 
 def test_every_file_of_the_page_is_there() -> None:

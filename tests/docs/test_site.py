@@ -12,10 +12,13 @@ from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import metadata
 from pathlib import Path
+from typing import Literal
 
 import pytest
+import yaml
 from playwright.sync_api import sync_playwright
 from tests.docs.needed import needs_of, told_in
+from tests.node.installed import installed
 from tests.requirement_table import ROOT
 
 PLACE = "https://toolplug.example/source"
@@ -26,15 +29,24 @@ WIDTHS = """() => [
 ]"""
 """By how many pixels the page, and each of its blocks of code, is wider than what shows it."""
 
+VIOLATIONS = """() => axe.run(document, {resultTypes: ["violations"]}).then(({violations}) =>
+  violations.map(({id, nodes}) => `${id}: ${nodes.map(({html}) => html).join(", ").slice(0, 300)}`))"""
+
 PUBLIC = ("toolplug", "toolplug.http", "toolplug.apart", "toolplug.responses", "toolplug.client", "toolplug.testing")
 
 
+READ = ("", "tutorial/first-provider", "how-to/console", "explanation/architecture", "pages", "reference/commands")
+"""Pages with each kind of contents: text, links, code of several languages, output, tables, pictures."""
+
+
 @pytest.mark.judge
+@pytest.mark.long(100)
 @pytest.mark.needs("chromium")
 @pytest.mark.requirement("I33-docs-code-whole")
-def test_the_site_is_built_without_a_warning_and_has_a_page_of_each_public_class(tmp_path: Path) -> None:
+def test_the_site_is_built_without_a_warning_cuts_no_code_and_has_contrast(tmp_path: Path) -> None:
+    site = tmp_path / "site"
     built = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)],
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
@@ -43,7 +55,14 @@ def test_the_site_is_built_without_a_warning_and_has_a_page_of_each_public_class
         check=False,
     )
     assert built.returncode == 0, built.stderr
-    pages = tmp_path / "site" / "reference" / "python"
+    _check_classes(site)
+    assert list(_cut(site)) == []
+    assert list(_violations(site)) == []
+
+
+def _check_classes(site: Path) -> None:
+    """Check that each public class has a page."""
+    pages = site / "reference" / "python"
     overview = (pages / "index.html").read_text("utf-8")
     for name in _public_classes():
         page = _page_of(name, pages)
@@ -51,7 +70,21 @@ def test_the_site_is_built_without_a_warning_and_has_a_page_of_each_public_class
         text = (page / "index.html").read_text("utf-8")
         assert f'id="{page.name}"' in text
         assert 'class="doc doc-contents' in text, f"{page.name} has no contents"
-    assert list(_cut(tmp_path / "site")) == []
+
+
+def _violations(site: Path) -> Iterator[str]:
+    """What those who see little would miss, on pages of each kind, light and dark."""
+    axe = (installed("axe") / "node_modules" / "axe-core" / "axe.min.js").read_text("utf-8")
+    schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        for scheme in schemes:
+            window = browser.new_page(viewport={"width": 1440, "height": 900}, color_scheme=scheme)
+            for name in READ:
+                window.goto((site / name / "index.html").as_uri())
+                window.evaluate(axe)
+                yield from (f"{name}, {scheme}: {violation}" for violation in window.evaluate(VIOLATIONS))
+        browser.close()
 
 
 def _cut(site: Path) -> Iterator[str]:
@@ -60,10 +93,12 @@ def _cut(site: Path) -> Iterator[str]:
     assert len(pages) > 80
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        for width in (1440, 390):
-            window = browser.new_page(viewport={"width": width, "height": 900})
-            for page in pages:
-                window.goto(page.as_uri(), wait_until="domcontentloaded")
+        window = browser.new_page()
+        for page in pages:
+            window.goto(page.as_uri(), wait_until="domcontentloaded")
+            for width in (1440, 390):
+                window.set_viewport_size({"width": width, "height": 900})
+                window.wait_for_function("width => innerWidth === width", arg=width)
                 wide, blocks = window.evaluate(WIDTHS)
                 if wide > 0 or any(each > 1 for each in blocks):
                     yield f"{page.parent.relative_to(site)} at {width}: {wide}, {[each for each in blocks if each > 1]}"
@@ -114,10 +149,24 @@ def test_a_page_that_needs_more_than_toolplug_says_what_to_install(page: str) ->
     assert needs_of(text) - told_in(text) == set()
 
 
-def test_the_page_of_all_pages_leads_to_every_other() -> None:
+def test_the_page_of_all_pages_lists_each_once_in_the_groups_and_order_of_the_menu() -> None:
     docs = ROOT / "docs"
-    linked = re.findall(r"\]\(([a-z-]+/[a-z-]+\.md)\)", (docs / "pages.md").read_text("utf-8"))
-    assert set(linked) == {str(page.relative_to(docs)) for page in docs.glob("*/*.md")}
+    expected = "# All pages"
+    for group in yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"]:
+        for name, pages in group.items():
+            if name == "Home":
+                continue
+            expected += f"\n\n## {name}\n"
+            for page in pages:
+                if page != "pages.md":
+                    title = re.search(r"^# (.+)$", (docs / page).read_text("utf-8"), re.MULTILINE)
+                    assert title is not None
+                    expected += f"\n- [{title[1]}]({page})"
+    text = (docs / "pages.md").read_text("utf-8")
+    assert re.sub(r"\n*</?div[^>]*>", "", text.partition("---\n# ")[2]) == expected.removeprefix("# ") + "\n"
+    assert set(re.findall(r"\(([a-z-]+/[a-z-]+\.md)\)", text)) == {
+        str(page.relative_to(docs)) for page in docs.glob("*/*.md")
+    }
 
 
 def test_the_front_page_has_pictures_for_light_and_dark_that_are_small() -> None:

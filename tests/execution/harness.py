@@ -14,8 +14,8 @@ from toolplug.catalog.definition import ToolDefinition, ToolHints
 from toolplug.catalog.plan import Plan, Tool
 from toolplug.crashes import CodeOwner
 from toolplug.execution.accounting import CallAccounting
-from toolplug.execution.call_hooks.call_hooks import LiveCallHooks
-from toolplug.execution.limits.limiters import SourceSwitch
+from toolplug.execution.call_hooks import LiveCallHooks
+from toolplug.execution.limiters import SourceSwitch
 from toolplug.execution.run import run
 from toolplug.execution.task_runner import TaskRunner, ThreadRunner
 from toolplug.providers.plugins.registration import PluginManager, RunningPlugin

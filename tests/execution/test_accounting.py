@@ -9,7 +9,7 @@ import pytest
 from tests.execution.harness import Harness
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
-from toolplug.catalog.gates import PolicyGate
+from toolplug.catalog.plan import PolicyGate
 from toolplug.execution.accounting import CallAccounting, level_of
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.results import refusal_reason

@@ -14,7 +14,7 @@ from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Limiter, Plan, Refusal, Tool
 from toolplug.errors import ApiError, ToolUnavailable
 from toolplug.execution.accounting import CallAccounting
-from toolplug.execution.limits.limiters import SourceSwitch
+from toolplug.execution.limiters import SourceSwitch
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.run import UnknownCalls
 from toolplug.execution.task_runner import TaskRunner

@@ -7,8 +7,7 @@ from tests.execution.harness import Harness, defined
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.catalog import Catalog, CatalogDiff
-from toolplug.catalog.gates import TenantsGate
-from toolplug.catalog.plan import Tool
+from toolplug.catalog.plan import TenantsGate, Tool
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.live import LiveCatalog, merged_executor
 from toolplug.execution.results import unavailable

@@ -10,7 +10,7 @@ from tests.execution.harness import Harness, cancelled, turns
 
 from toolplug.catalog.plan import Refusal
 from toolplug.execution.accounting import CallAccounting
-from toolplug.execution.limits.limiters import Breaker, ConcurrencyLimit, RateLimit
+from toolplug.execution.limiters import Breaker, ConcurrencyLimit, RateLimit
 from toolplug.testing.store_fixtures import ManualClock
 
 pytestmark = pytest.mark.anyio

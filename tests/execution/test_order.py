@@ -11,9 +11,8 @@ import pytest
 from tests.execution.harness import Harness, called, turns
 
 from toolplug.catalog.call import CallContext, Principal, ToolResult
-from toolplug.catalog.gates import PolicyGate, TenantsGate
-from toolplug.catalog.plan import Plan
-from toolplug.execution.limits.limiters import Breaker, ConcurrencyLimit, RateLimit
+from toolplug.catalog.plan import Plan, PolicyGate, TenantsGate
+from toolplug.execution.limiters import Breaker, ConcurrencyLimit, RateLimit
 from toolplug.execution.run import run
 from toolplug.hookspecs import hookimpl
 

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.execution.harness import Harness, turns, workers_alive
 from tests.virtual_time import VirtualLoop
 
-from toolplug.execution.limits.limiters import ConcurrencyLimit
+from toolplug.execution.limiters import ConcurrencyLimit
 
 PLACES = 2
 HURRIED_S, PATIENT_S = 10.0, 3600.0

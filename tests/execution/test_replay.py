@@ -14,7 +14,7 @@ from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, 
 from toolplug.cluster.processes import Processes
 from toolplug.errors import StoreUnavailable, ToolError, ToolUnavailable
 from toolplug.execution.idempotency import KEPT_S, Replays
-from toolplug.execution.limits.limiters import ConcurrencyLimit
+from toolplug.execution.limiters import ConcurrencyLimit
 from toolplug.sqlite.store import SqliteStore
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import DelegatingStore

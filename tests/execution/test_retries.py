@@ -14,7 +14,7 @@ from tests.virtual_time import VIRTUAL
 from toolplug.catalog.call import ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.plan import Retry
 from toolplug.errors import ToolError
-from toolplug.execution.limits.limiters import Breaker, ConcurrencyLimit
+from toolplug.execution.limiters import Breaker, ConcurrencyLimit
 
 pytestmark = pytest.mark.anyio
 

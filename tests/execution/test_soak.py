@@ -18,7 +18,7 @@ from toolplug.catalog.call import CallContext
 from toolplug.catalog.plan import Plan, Retry
 from toolplug.cluster.processes import Processes
 from toolplug.execution.idempotency import Replays
-from toolplug.execution.limits.limiters import ConcurrencyLimit
+from toolplug.execution.limiters import ConcurrencyLimit
 from toolplug.execution.run import run
 from toolplug.stores.memory import MemoryStore
 

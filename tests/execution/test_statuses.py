@@ -10,9 +10,9 @@ import pytest
 from tests.execution.harness import Harness, at_rest, called, turns
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
-from toolplug.catalog.gates import PolicyGate, ScopeGate, TenantsGate
+from toolplug.catalog.plan import PolicyGate, ScopeGate, TenantsGate
 from toolplug.errors import InvalidArguments, ToolError
-from toolplug.execution.limits.limiters import ConcurrencyLimit
+from toolplug.execution.limiters import ConcurrencyLimit
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.run import UnknownCalls, run
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.execution.harness import Harness, turns
 
-from toolplug.execution.limits.limiters import SourceSwitch
+from toolplug.execution.limiters import SourceSwitch
 
 pytestmark = pytest.mark.anyio
 

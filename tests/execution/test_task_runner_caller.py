@@ -10,7 +10,7 @@ import pytest
 from tests.execution.harness import LOOPS, Harness, at_rest, called, cancelled, turns, until
 
 from toolplug.catalog.call import CallContext, Principal, ToolStatus, current_tenant
-from toolplug.execution.limits.limiters import ConcurrencyLimit
+from toolplug.execution.limiters import ConcurrencyLimit
 from toolplug.execution.run import MAX_DEPTH, run
 from toolplug.execution.task_runner import TaskRunner
 

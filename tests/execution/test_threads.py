@@ -11,7 +11,7 @@ import pytest
 from tests.execution.harness import LOOPS, Harness, at_rest, cancelled, until
 
 from toolplug.catalog.call import CallContext, Principal, ToolStatus, current_tenant
-from toolplug.execution.limits.limiters import ConcurrencyLimit
+from toolplug.execution.limiters import ConcurrencyLimit
 
 pytestmark = pytest.mark.anyio
 

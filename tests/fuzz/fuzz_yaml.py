@@ -12,8 +12,7 @@ import tempfile
 import atheris
 
 with atheris.instrument_imports(include=["toolplug.config", "yaml"]):
-    from toolplug.config.document import parse_document
-    from toolplug.config.environment import expand
+    from toolplug.config.document import expand, parse_document
     from toolplug.config.yaml_tree import MAX_DEPTH, MAX_EXPANDED_BYTES
     from toolplug.errors import ConfigError
 

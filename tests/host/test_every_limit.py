@@ -16,9 +16,9 @@ from toolplug.cluster.processes import Processes
 from toolplug.cluster.rate import ClusterRate
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.limits.limiters import AbandonedCallLimit, SourceSwitch
-from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel, Limits
+from toolplug.execution.limiters import AbandonedCallLimit, SourceSwitch
 from toolplug.execution.plans import CallServices, PlanSource, ToolRule, add_limits
+from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel, Limits
 from toolplug.execution.task_runner import ThreadRunner
 from toolplug.parts.mcp.client.connection_strategies import SwitchedConnection
 from toolplug.parts.mcp.client.plans import Labels, ServerPlanner

@@ -12,7 +12,7 @@ from tests.host.conftest import Package
 from toolplug import Principal, ToolCall, hookspec, open_host
 from toolplug.errors import ConfigError
 from toolplug.host.file.configuration import read_configuration
-from toolplug.providers.entry_points import find_installed
+from toolplug.packages.entry_points import find_installed
 
 pytestmark = pytest.mark.anyio
 Write = Callable[[str], Path]

@@ -11,7 +11,7 @@ from tests.host.conftest import Package
 from toolplug import FunctionProvider, open_host, route
 from toolplug.errors import ConfigError
 from toolplug.host.file.configuration import read_configuration
-from toolplug.providers.entry_points import find_installed
+from toolplug.packages.entry_points import find_installed
 
 pytestmark = pytest.mark.requirement("C-2-key-names")
 

@@ -16,8 +16,8 @@ from tests.host.plain_server import PlainServer
 from toolplug import CallContext, Host, Principal, ToolCall, ToolResult, ToolStatus, open_host
 from toolplug.errors import ApiError, ConfigError
 from toolplug.host.file.configuration import ConfigFiles, read_configuration
+from toolplug.packages.entry_points import find_installed
 from toolplug.parts.mcp.server_records import ServerRecord
-from toolplug.providers.entry_points import find_installed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 

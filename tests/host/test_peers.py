@@ -17,9 +17,9 @@ from toolplug.errors import NoSuchProvider, StoreUnavailable
 from toolplug.host.file.store_entry import ConfiguredStore
 from toolplug.host.inspection import findings, open_inspected
 from toolplug.host.toolsets.records import Binding
+from toolplug.packages.entry_points import find_installed
 from toolplug.parts.mcp.client.server_tools import ServerTools
 from toolplug.parts.mcp.server_records import ServerRecord
-from toolplug.providers.entry_points import find_installed
 from toolplug.stores.memory import MemoryStore
 from toolplug.toolsets.saved.document import Document
 

@@ -10,7 +10,7 @@ from tests.host.conftest import Package
 
 from toolplug.errors import ConfigError
 from toolplug.host.file.configuration import read_configuration
-from toolplug.providers.entry_points import find_installed
+from toolplug.packages.entry_points import find_installed
 
 NOTES = """
     from pydantic import BaseModel

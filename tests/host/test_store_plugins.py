@@ -12,7 +12,7 @@ from toolplug import open_host
 from toolplug.errors import ConfigError
 from toolplug.host.file.configuration import read_configuration
 from toolplug.host.file.packages import known_package
-from toolplug.providers.entry_points import find_installed
+from toolplug.packages.entry_points import find_installed
 from toolplug.stores.memory import MemoryStore
 
 SHELF = """

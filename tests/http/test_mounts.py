@@ -13,7 +13,7 @@ from toolplug import open_host
 from toolplug.errors import ConfigError
 from toolplug.host.file.configuration import read_configuration
 from toolplug.http import create_app
-from toolplug.providers.entry_points import find_installed
+from toolplug.packages.entry_points import find_installed
 
 NOTES = """
     from prometheus_client import Counter

@@ -121,9 +121,10 @@ async def test_the_document_follows_the_providers(client: AsyncClient) -> None:
 CHECKS = [status_code_conformance, response_schema_conformance, content_type_conformance]
 NOT_SUPPORTED = {"/v1/responses/input_tokens", "/v1/responses/compact"}
 """Operations of OpenAI that the host does not have: they answer 501, and say so in the document."""
-BOUNDS = bounds(max_examples=10, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+BOUNDS = bounds(max_examples=6, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
 
+@pytest.mark.long(80)
 @pytest.mark.judge
 @pytest.mark.timeout(1200)
 @pytest.mark.requirement("C-5-openapi", "C-5-calls-4xx")

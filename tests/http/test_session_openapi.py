@@ -63,6 +63,7 @@ async def test_every_session_route_says_who_may_use_it_and_what_it_answers(clien
     assert set(document["components"]["securitySchemes"]) == {"bearer", "apiKey", "pluginToken"}
 
 
+@pytest.mark.long(40)
 @pytest.mark.judge
 @pytest.mark.timeout(1200)
 def test_whatever_an_application_sends_is_answered_as_the_document_says(sample_package: None) -> None:

@@ -18,7 +18,7 @@ from toolplug.locking.lock_file import Lock, LockedProvider, read_lock, write_lo
 from toolplug.locking.making import make_lock
 from toolplug.locking.reader import lock_of, name_python, with_lock
 from toolplug.locking.search_path import SearchPath, host_path, path_of
-from toolplug.providers.entry_points import find_installed
+from toolplug.packages.entry_points import find_installed
 
 pytestmark = pytest.mark.requirement("I36-lock")
 

@@ -15,7 +15,7 @@ from tests.locking.shop import install_all
 from toolplug import ConfigError
 from toolplug.host.file.configuration import read_configuration
 from toolplug.locking.reader import with_lock
-from toolplug.providers.entry_points import find_installed
+from toolplug.packages.entry_points import find_installed
 
 CONFIGURATION = """
 store: memory://

@@ -17,7 +17,7 @@ from toolplug.locking.files import FilesUnreadable
 from toolplug.locking.lock_file import Lock, LockedProvider, read_lock, write_lock
 from toolplug.locking.making import list_differences, make_lock
 from toolplug.locking.reader import with_lock
-from toolplug.providers.entry_points import find_installed
+from toolplug.packages.entry_points import find_installed
 
 __all__ = ["run"]
 
@@ -129,7 +129,7 @@ def test_a_folder_that_is_gone_is_refused_in_words(folder: Path) -> None:
     [
         ("toolplug_skills.locked.MAX_LOCKED_FILES", 1, "over 1 files"),
         ("toolplug_skills.locked.MAX_LOCKED_BYTES", 10, "over 0 MiB"),
-        ("toolplug.providers.loading.MAX_DATA", 100, "over 100 characters"),
+        ("toolplug.packages.loading.MAX_DATA", 100, "over 100 characters"),
     ],
 )
 def test_more_than_a_lock_takes_is_refused(

@@ -14,8 +14,9 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -26,13 +27,16 @@ Forked = Callable[..., list[str]]
 
 
 @contextmanager
-def forking() -> Iterator[Forked]:
-    """Yield `forked(script, *arguments)`: the words of a command that runs the script."""
+def forking(*modules: str) -> Iterator[Forked]:
+    """Yield `forked(script, *arguments)`: the words of a command that runs the script.
+
+    The one process imports what every script of the SDK imports, and these modules.
+    """
     with TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
         place = str(Path(folder) / "forks")
         listener.bind(place)
         listener.listen()
-        command = [sys.executable, __file__, "--fork", str(listener.fileno())]
+        command = [sys.executable, __file__, "--fork", str(listener.fileno()), *modules]
         with subprocess.Popen(command, pass_fds=[listener.fileno()], stdin=subprocess.DEVNULL) as process:
             try:
                 yield lambda script, *arguments: [sys.executable, "-SE", __file__, place, str(script), *arguments]
@@ -40,12 +44,10 @@ def forking() -> Iterator[Forked]:
                 process.kill()
 
 
-def fork_for_each(listener: socket.socket) -> None:
+def fork_for_each(listener: socket.socket, modules: Sequence[str]) -> None:
     """Run the script of each connection in a fork, with the streams and variables of the program that connects."""
-    import mcp.client.client  # noqa: PLC0415  what every script imports
-    import mcp.server.mcpserver  # noqa: F401, PLC0415
-    import uvicorn  # noqa: F401, PLC0415
-
+    for module in ("mcp.client.client", "mcp.server.mcpserver", "uvicorn", *modules):
+        import_module(module)
     running: dict[int, socket.socket] = {}
 
     def reap(*_: object) -> None:
@@ -110,6 +112,6 @@ def hand_over(place: str, arguments: list[str]) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "--fork":
-        fork_for_each(socket.socket(fileno=int(sys.argv[2])))
+        fork_for_each(socket.socket(fileno=int(sys.argv[2])), sys.argv[3:])
     else:
         hand_over(sys.argv[1], sys.argv[2:])

@@ -46,8 +46,14 @@ TRANSPORTS = [pytest.param("stdio", marks=pytest.mark.judge), pytest.param("http
 
 
 @pytest.fixture
-def over_http(forked: Forked) -> Iterator[Entry]:
-    with Popen(forked(offering_server.__file__, "http"), stdout=PIPE) as process:
+def words() -> list[str]:
+    """The arguments of the library's server after its transport; a test may give some."""
+    return []
+
+
+@pytest.fixture
+def over_http(forked: Forked, words: list[str]) -> Iterator[Entry]:
+    with Popen(forked(offering_server.__file__, "http", *words), stdout=PIPE) as process:
         assert process.stdout is not None
         try:
             yield {"url": f"http://127.0.0.1:{int(process.stdout.readline())}/mcp"}
@@ -56,10 +62,10 @@ def over_http(forked: Forked) -> Iterator[Entry]:
 
 
 @pytest.fixture(params=TRANSPORTS)
-def library(request: pytest.FixtureRequest, forked: Forked) -> Entry:
+def library(request: pytest.FixtureRequest, forked: Forked, words: list[str]) -> Entry:
     """The SDK's server, on pipes or over HTTP."""
     if request.param == "stdio":
-        return {"command": sys.executable, "args": [str(offering_server.__file__), "stdio"]}
+        return {"command": sys.executable, "args": [str(offering_server.__file__), "stdio", *words]}
     return request.getfixturevalue("over_http")
 
 
@@ -168,6 +174,16 @@ async def test_prompts_and_resources_come_through_under_the_prefix(opened: Opene
         assert (await client.complete(reference, {"name": "name", "value": ""})).completion.values == ["otters"]
         named = PromptReference(name="library__summarize")
         assert (await client.complete(named, {"name": "book", "value": ""})).completion.values == ["otters"]
+
+
+@pytest.mark.parametrize("words", [["uncompleted"]])
+async def test_a_server_without_completions_completes_nothing(opened: Opened, url: str) -> None:
+    async with discovered(url, "library"), opened() as client:
+        assert client.server_capabilities.completions is not None  # the host has them for its other servers
+        prompt = PromptReference(name="library__summarize")
+        template = ResourceTemplateReference(uri="book://by/{name}")
+        for reference, name in ((prompt, "book"), (template, "name")):
+            assert (await client.complete(reference, {"name": name, "value": "o"})).completion.values == []
 
 
 async def test_an_agent_gets_what_its_toolsets_have_and_no_other_gets_anything(opened: Opened, url: str) -> None:

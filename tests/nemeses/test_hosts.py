@@ -15,7 +15,7 @@ from tests.nemeses.clocks import STEPPED_S
 from tests.nemeses.fleet import Fleet, fleet
 from tests.nemeses.servers import SharedStore, chosen, shared_store
 
-pytestmark = [pytest.mark.judge, pytest.mark.anyio, pytest.mark.requirement("I17-6-nemeses")]
+pytestmark = [pytest.mark.judge, pytest.mark.long(90), pytest.mark.anyio, pytest.mark.requirement("I17-6-nemeses")]
 
 HEALTHY_S = 2.0
 """Between two faults, so that clients get somewhere."""

@@ -25,7 +25,7 @@ from toolplug.errors import ConfigError
 from toolplug.host.admin.reload import difference
 from toolplug.host.file.configuration import Configuration, read_configuration
 from toolplug.host.file.values import value_changes
-from toolplug.providers.entry_points import find_installed
+from toolplug.packages.entry_points import find_installed
 
 pytestmark = pytest.mark.anyio
 Write = Callable[[str], Path]

@@ -86,7 +86,7 @@ READ = """
 import json, sys
 
 from toolplug.host.file.configuration import read_configuration
-from toolplug.providers.entry_points import find_installed
+from toolplug.packages.entry_points import find_installed
 
 read_configuration({"store": "memory://"}, {}, find_installed())
 print(json.dumps({"before": sorted(name for name in sys.modules if name.startswith("toolplug.parts."))}))

@@ -17,7 +17,7 @@ from toolplug import Host, Principal, ToolCall, open_host
 from toolplug.errors import ConfigError
 from toolplug.host.file.configuration import read_configuration
 from toolplug.http.routing import first_segments
-from toolplug.providers.entry_points import find_installed
+from toolplug.packages.entry_points import find_installed
 
 pytestmark = pytest.mark.anyio
 
@@ -342,7 +342,7 @@ async def test_a_part_that_cannot_be_opened_is_a_problem_unless_its_plugin_is_no
     async with open_host(config(tolerated)) as host:
         assert (await get(host, "/v1/board"))[0] == 404
         assert [*(await host.catalog_for(ADA))] == ["pin"]
-    assert "going on without it (required: false)" in caplog.text
+    assert "going on without it (required: false); fix the cause" in caplog.text
 
 
 @pytest.mark.usefixtures("board")

@@ -102,6 +102,7 @@ TOOLS = (
 """Of the tests and their fixtures, in the versions that they are written for."""
 
 
+@pytest.mark.long(45)
 @pytest.mark.requirement("I32-oldest-versions")
 def test_the_oldest_versions_that_are_allowed_work(tmp_path: Path) -> None:
     environment = tmp_path / "oldest"

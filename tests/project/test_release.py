@@ -25,6 +25,7 @@ def run(*command: str | Path, folder: Path, code: int = 0) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.long(120)
 def test_the_next_version_is_released_by_the_release_page_and_installs_from_its_index(tmp_path: Path) -> None:
     clone, out = tmp_path / "clone", tmp_path / "dist"
     run("git", "clone", "--quiet", ROOT, clone, folder=tmp_path)

@@ -9,6 +9,7 @@ import pytest
 from tests.requirement_table import ROOT
 
 
+@pytest.mark.long(35)
 @pytest.mark.judge
 @pytest.mark.timeout(1200)
 @pytest.mark.requirement("I2-1-setup")

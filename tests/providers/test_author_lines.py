@@ -10,8 +10,8 @@ import pytest
 from tests.host.conftest import Package, package
 
 from toolplug.errors import ProviderError
-from toolplug.providers.entry_points import find_installed
-from toolplug.providers.loading import load
+from toolplug.packages.entry_points import find_installed
+from toolplug.packages.loading import load
 
 __all__ = ["package"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import wraps
 from typing import Any
 
@@ -237,15 +237,28 @@ def test_two_instances_have_their_own_tools_with_the_same_definition() -> None:
     assert the_tool(one).definition is the_tool(two).definition
 
 
-def test_a_generator_is_a_tool_that_gives_a_generator_to_whoever_calls_it() -> None:
-    class Provider(FunctionProvider):
-        @tool
-        async def stream(self) -> AsyncIterator[str]:
-            yield "a"
+def _stream(self: object) -> Iterator[str]:
+    yield "a"
 
-    bound = the_tool(Provider())
-    assert bound.blocking
-    assert inspect.isasyncgen(called(bound))
+
+async def _follow(self: object) -> AsyncIterator[str]:
+    yield "a"
+
+
+@pytest.mark.parametrize("method", [_stream, _follow])
+def test_a_generator_is_refused_as_its_result_could_not_be_one_value(method: Callable[..., object]) -> None:
+    with pytest.raises(InvalidDefinition, match=r"Provider\.read has a `yield`; return all of it, such as a list"):
+        type("Provider", (FunctionProvider,), {"read": tool(method)})
+
+
+def test_a_generator_that_its_decorator_makes_one_value_of_is_a_tool() -> None:
+    def collect(method: Callable[..., Iterator[str]]) -> Callable[..., list[str]]:
+        return wraps(method)(lambda self: list(method(self)))
+
+    class Provider(FunctionProvider):
+        read = tool(collect(_stream))
+
+    assert called(the_tool(Provider())) == ["a"]
 
 
 @pytest.mark.requirement("C-1-provider-tool-name")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.providers.fake_distribution import install, provides, run_with
 
-from toolplug.providers.entry_points import Installed, find_installed
+from toolplug.packages.entry_points import Installed, find_installed
 
 
 def found_in(*folders: Path, running: str = "1.0") -> Installed:
@@ -36,7 +36,7 @@ def test_nothing_is_imported_to_find_what_is_installed(tmp_path: Path) -> None:
     install(tmp_path, "toolplug-loud", provides(loud="loud:Loud"), modules={"loud": "raise SystemExit('imported')"})
     code = """
 import json, sys
-from toolplug.providers.entry_points import find_installed
+from toolplug.packages.entry_points import find_installed
 found = find_installed()
 print(json.dumps([list(found.types), len(found.problems), "loud" in sys.modules]))
 """

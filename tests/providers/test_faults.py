@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import replace
+from importlib import import_module
 from threading import Event
 
 import pytest
@@ -25,6 +27,7 @@ from toolplug.crashes import CodeOwner
 from toolplug.errors import ConfigError
 from toolplug.providers.collectors import Collected, ProviderCollectors
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderState
+from toolplug.providers.plugins.shapes import desired_providers
 from toolplug.testing.faulty import FaultyProvider, Step
 
 pytestmark = pytest.mark.anyio
@@ -324,3 +327,30 @@ def test_a_collector_that_hangs_loses_only_its_own_lines_and_is_not_asked_again_
     assert "fine_total 0.0" in first
     assert "late_total" not in second
     assert 'antwort_builtin_collector_errors_total{provider="slow"} 2.0' in second
+
+
+class Lacking(FunctionProvider):
+    """Needs a package that is not installed."""
+
+    async def start(self, site: ProviderContext) -> None:
+        import_module("no_such_package.part")
+
+
+async def test_a_package_that_a_start_misses_is_said_in_words(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ConfigError) as caught:
+        await FunctionRegistry([Lacking()]).__aenter__()
+    (problem,) = caught.value.problems
+    said = r"provider 'lacking': start\(\) raised ModuleNotFoundError: No module named 'no_such_package' at \S+:\d+"
+    assert re.fullmatch(said, problem.message)
+    assert problem.hint == "install the package that has 'no_such_package'"
+    assert caplog.records == []  # no trace: it would say no more
+
+
+async def test_the_log_says_how_a_provider_is_had_that_is_gone_on_without(caplog: pytest.LogCaptureFixture) -> None:
+    (wanted,) = desired_providers([Lacking])
+    optional = wanted._replace(entry=replace(wanted.entry, required=False))
+    async with FunctionRegistry() as registry:
+        await registry.apply([optional])
+        assert registry.records()[0].state == "start-failed"
+    (line,) = caplog.messages
+    assert line.endswith("; going on without it (required: false); install the package that has 'no_such_package'")

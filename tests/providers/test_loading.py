@@ -35,8 +35,8 @@ made_with_config.Config = Notes.Config
 LOAD = """
 import json, sys
 from toolplug.errors import ProviderError
-from toolplug.providers.entry_points import find_installed
-from toolplug.providers.loading import load
+from toolplug.packages.entry_points import find_installed
+from toolplug.packages.loading import load
 
 def outcome(kind, config, within_s):
     try:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.virtual_time import VIRTUAL, VirtualLoop
 
-from toolplug.runtime.loop_timeout import MOST_PARTS, LoopTimeout
+from toolplug.runtime.timers import MOST_PARTS, LoopTimeout
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("H-time-loop")]
 

@@ -121,5 +121,6 @@ async def test_nothing_acknowledged_is_lost_when_the_host_is_killed(tmp_path: Pa
 
 @pytest.mark.judge
 @pytest.mark.timeout(1200)
+@pytest.mark.long(90)
 async def test_nothing_acknowledged_is_lost_when_the_host_is_killed_a_hundred_times(tmp_path: Path) -> None:
     await _kill_again_and_again(tmp_path, times=100, seed=100)

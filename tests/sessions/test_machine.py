@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.playing import playing
+from tests.playing import AT_LENGTH, playing
 from tests.sessions.machine import SessionsMachine
 
 WHAT = ("I3-machine", "DYN-AC-10", "H-stream-race", "H-stream-reconnect", "C-6-atomic-revision")
@@ -18,5 +18,6 @@ class TestSessions(SessionsMachine.TestCase):
 @pytest.mark.judge
 @pytest.mark.timeout(1200)
 @pytest.mark.requirement(*WHAT)
+@pytest.mark.long(35)
 class TestSessionsAtLength(SessionsMachine.TestCase):
-    settings = playing(1_000, 60)
+    settings = playing(350 * AT_LENGTH, 60)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from tests.playing import AT_LENGTH, playing
 
 from toolplug.errors import StoreConflict
 from toolplug.sqlite.store import SqliteStore
@@ -177,6 +178,4 @@ class TestTwoStores(TwoStores.TestCase):
 @pytest.mark.timeout(1200)
 @pytest.mark.requirement("I2-2a-laws")
 class TestTwoStoresAtLength(TwoStores.TestCase):
-    settings = settings(
-        max_examples=200, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-    )
+    settings = playing(70 * AT_LENGTH, 50)

@@ -7,8 +7,8 @@ from tests.toolsets.harness import AGENT, Files, Harness, run, settled
 
 from toolplug import FunctionRegistry
 from toolplug.catalog.catalog import Catalog
-from toolplug.execution.limits.resolved_limits import LimitLevel, Limits
 from toolplug.execution.live import LiveCatalog
+from toolplug.execution.resolved_limits import LimitLevel, Limits
 from toolplug.toolsets.toolset import OnDemand, Toolset
 
 pytestmark = pytest.mark.anyio

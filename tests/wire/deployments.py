@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -12,9 +11,9 @@ import pytest
 import yaml
 from _pytest.mark.structures import ParameterSet
 from tests.cli.process import Serving, serving
+from tests.commit import number_of_commit
 from tests.postgres_server import postgres
 from tests.redis_server import redis
-from tests.requirement_table import ROOT
 from tests.wire.proxy import round_robin
 
 SHARED = "sqlite:///./state.db?shared=true"
@@ -89,9 +88,7 @@ def running(
 
 def rotated() -> str:
     """Return the replicated deployment that the checked-out commit is tested in: one or the other, by its hash."""
-    command = ["git", "rev-parse", "HEAD"]
-    commit = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
-    return REPLICATED[int(commit or "0", 16) % len(REPLICATED)]
+    return REPLICATED[number_of_commit() % len(REPLICATED)]
 
 
 if __name__ == "__main__":

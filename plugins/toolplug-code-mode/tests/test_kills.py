@@ -64,6 +64,7 @@ def test_a_process_that_is_killed_makes_no_effect_twice(tmp_path: Path) -> None:
     _kill_often(tmp_path, 4, 7)
 
 
+@pytest.mark.long(50)
 @pytest.mark.judge
 @pytest.mark.requirement("I37-kills")
 def test_processes_that_are_killed_make_no_effect_twice(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from toolplug.cli.serving.listening import page_opener
 from toolplug.host.file.configuration import ConfigFiles, read_configuration
-from toolplug.providers.entry_points import find_installed
+from toolplug.packages.entry_points import find_installed
 
 ROUTES = """
 from toolplug import route

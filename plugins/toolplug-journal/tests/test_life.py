@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from toolplug import CallContext, FunctionProvider, FunctionRegistry, Principal, ToolCall, ToolResult, tool
-from toolplug.execution.limits.resolved_limits import Limits
+from toolplug.execution.resolved_limits import Limits
 from toolplug.http import provider_routes
 from toolplug.providers.entry import DesiredProvider, ProviderEntry
 from toolplug.testing.provider_check import made

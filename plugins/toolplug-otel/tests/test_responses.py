@@ -23,8 +23,7 @@ from tests.responses.serving import serving
 
 from toolplug import CallContext
 from toolplug.crashes import CodeOwner
-from toolplug.execution.call_hooks.isolation import FailureCounts
-from toolplug.execution.call_hooks.tracers import OwnedTracer
+from toolplug.execution.isolated_hooks import FailureCounts, OwnedTracer
 from toolplug.http import create_app
 from toolplug.parts.responses.answers.tracing import trace_turn
 from toolplug.parts.responses.backend import Delta

@@ -11,7 +11,7 @@ import pytest
 from tests.environments import CONSOLE, make_environment
 from tests.requirement_table import ROOT
 
-pytestmark = [pytest.mark.judge, pytest.mark.requirement("I36-ray"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.judge, pytest.mark.long(40), pytest.mark.requirement("I36-ray"), pytest.mark.timeout(600)]
 
 
 def test_two_nodes_serve_and_the_death_of_one_is_seen(tmp_path: Path) -> None:

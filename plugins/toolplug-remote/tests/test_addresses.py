@@ -6,7 +6,7 @@ import pytest
 
 from toolplug.errors import ConfigError
 from toolplug.host.file.configuration import read_configuration
-from toolplug.providers.entry_points import find_installed
+from toolplug.packages.entry_points import find_installed
 
 pytestmark = pytest.mark.requirement("I17-5-check")
 

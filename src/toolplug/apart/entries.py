@@ -19,11 +19,11 @@ from toolplug.config.document import Section
 from toolplug.config.run_settings import APART_BY_DEFAULT, IN_PROCESS, RunSettings
 from toolplug.config.yaml_tree import value_of
 from toolplug.errors import InvalidDefinition, Problem, ProviderError
-from toolplug.execution.limits.resolved_limits import DEFAULT_RESULT_BYTES
+from toolplug.execution.resolved_limits import DEFAULT_RESULT_BYTES
+from toolplug.packages.entry_points import InstalledProvider
+from toolplug.packages.entry_settings import mask
+from toolplug.packages.loading import ProviderType
 from toolplug.providers.entry import ProviderEntry, ProviderState
-from toolplug.providers.entry_points import InstalledProvider
-from toolplug.providers.entry_settings import mask
-from toolplug.providers.loading import ProviderType
 from toolplug.providers.provider import FunctionProvider
 
 
@@ -70,8 +70,10 @@ def _confine(entry: ProviderEntry, found: InstalledProvider, own: Section) -> Co
         python = entry.python or sys.executable
         confinement = confine(entry.run, own.document.folder, python, modules=modules, folders=folders, asked=asked)
     except InvalidDefinition as error:
+        files = entry.run.files or ()
+        at = ("run", "files", files.index(error.at)) if error.at in files else ("run",)
         fix = "correct run of its entry, or the file of the package"
-        raise ProviderError(f"{owner}: {error}", state=ProviderState.CONFIG_INVALID, fix=fix) from None
+        raise ProviderError(f"{owner}: {error}", state=ProviderState.CONFIG_INVALID, fix=fix, at=at) from None
     refuse_unconfined(owner, confinement)
     return confinement
 

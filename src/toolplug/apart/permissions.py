@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from toolplug.errors import InvalidDefinition
-from toolplug.providers.entry_points import GROUP
+from toolplug.packages.entry_points import GROUP
 
 FILE = "toolplug_permissions.toml"
 MAX_BYTES = 64 * 1024

@@ -40,9 +40,13 @@ from toolplug.runtime.threads import in_own_thread
 SOURCE = Path(__file__).parents[2]
 """The folder of this package, which a process imports."""
 _RUN = (
-    "import sys; sys.path.append(sys.argv[3]); from toolplug.apart.worker import main; main(*map(int, sys.argv[1:3]))"
+    "import gc, sys; gc.disable(); sys.path.append(sys.argv[3]); from toolplug.apart.worker import main; "
+    "gc.freeze(); gc.enable(); main(*map(int, sys.argv[1:3]))"
 )
-"""What the process runs: the folder of this package may be on the host's path by a variable that it does not get."""
+"""What the process runs: the folder of this package may be on the host's path by a variable that it does not get.
+
+What it imports stays: to look for garbage meanwhile is a twelfth of the start.
+"""
 _RUN_THERE = "import sys; from toolplug.apart.worker import main; main(*map(int, sys.argv[1:3]))"
 """What an interpreter of another environment runs, with the toolplug that is installed there."""
 _VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SYSTEMROOT", "USERPROFILE", "TEMP")

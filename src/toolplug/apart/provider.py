@@ -8,14 +8,14 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
+from functools import partial, wraps
 from importlib import import_module
 from typing import Any, cast
 
 from pluggy import HookimplMarker
 
 from toolplug.apart import values
-from toolplug.apart.confinement.access import Access
+from toolplug.apart.confinement.network import Access
 from toolplug.apart.confinement.sandbox import NOTHING
 from toolplug.apart.connection import HostConnection
 from toolplug.apart.frames import NOTE
@@ -455,36 +455,12 @@ def _copy(function: Any) -> Callable[..., object]:
 
 
 def _delegate(provider: ApartProvider, name: str) -> Callable[..., object]:
-    """Return a function for a hook that the provider itself answers."""
+    """Return a function for a hook that the provider itself answers, with the parameters of the provider's own."""
     own: Any = getattr(provider, name)
-    match HOOKS[name]:
-        case hook if hook.waits and len(hook.arguments) == 2:
 
-            async def two(self: object, call: ToolCall, context: CallContext) -> object:
-                return await own(call, context)
+    # pluggy reads the parameters of the innermost function, and what is `async` is read of it, too.
+    @wraps(own.__func__)
+    def ask(self: object, *given: object) -> object:
+        return own(*given)
 
-            return two
-        case hook if hook.waits and hook.arguments:
-
-            async def one(self: object, site: object) -> object:
-                return await own(site)
-
-            return one
-        case hook if hook.waits:
-
-            async def none(self: object) -> object:
-                return await own()
-
-            return none
-        case hook if hook.arguments:
-
-            def ask_by_name(self: object, name: str) -> object:
-                return own(name)
-
-            return ask_by_name
-        case _:
-
-            def plain(self: object) -> object:
-                return own()
-
-            return plain
+    return ask

@@ -26,10 +26,10 @@ from toolplug.apart.values import Head
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, UserAnswer, enter_frame, quick_call
 from toolplug.catalog.exact_json import load_json
 from toolplug.catalog.plan import CallRunner, NeedsApproval, Plan, Refusal, WouldRefuse
-from toolplug.execution.limits.resolved_limits import DEFAULT_BLOCKING, Limits
+from toolplug.execution.attempts import StartedCall, begin
 from toolplug.execution.plans import CallServices
+from toolplug.execution.resolved_limits import DEFAULT_BLOCKING, Limits
 from toolplug.execution.results import ASCII_SAFE, cut, error_result, limited_result, success_result
-from toolplug.execution.started_call import StartedCall, begin
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderRecord, ProviderState
 from toolplug.providers.generation import Generation, open_generation
 from toolplug.providers.plugins.implementations import HOOKS, asking

@@ -30,10 +30,10 @@ from toolplug.apart.values import Head, encode_error
 from toolplug.config.document import Document, Section, parse_document
 from toolplug.config.yaml_tree import KeyPath
 from toolplug.errors import Problem, ProviderError
+from toolplug.packages.entry_points import GROUP, InstalledProvider
+from toolplug.packages.entry_settings import configure_entry
+from toolplug.packages.loading import ProviderType, load
 from toolplug.providers.entry import ProviderEntry
-from toolplug.providers.entry_points import GROUP, InstalledProvider
-from toolplug.providers.entry_settings import configure_entry
-from toolplug.providers.loading import ProviderType, load
 from toolplug.providers.provider import FunctionProvider
 
 _READ = 64 * 1024

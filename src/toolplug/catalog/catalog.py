@@ -26,8 +26,7 @@ from typing import NamedTuple
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.definition import SEARCH_SOURCE, SEARCH_TOOLS, Note, Offered, ToolDefinition
-from toolplug.catalog.gates import Gate
-from toolplug.catalog.plan import Plan, Tool
+from toolplug.catalog.plan import Gate, Plan, Tool
 from toolplug.catalog.render import Dialect, listing
 from toolplug.errors import InvalidDefinition
 from toolplug.runtime.lru import LeastRecentlyUsed

@@ -8,11 +8,65 @@ from types import CoroutineType
 from typing import Any, Literal, NamedTuple, Protocol
 
 from toolplug import library_types
-from toolplug.catalog.call import EMPTY, CallContext, ToolCall, ToolResult, no_tools
+from toolplug.catalog.call import EMPTY, CallContext, Principal, ToolCall, ToolResult, no_tools
 from toolplug.catalog.definition import ToolDefinition, ToolRef
-from toolplug.catalog.gates import Gate
 from toolplug.catalog.schema import Schema
 from toolplug.crashes import CodeOwner
+
+
+class TenantsGate(NamedTuple):
+    """Hides the tool from all other tenants: `tools: {name: {tenants: […]}}`."""
+
+    tenants: frozenset[str]
+    origin: str
+
+    name = "tenants"
+    hides = True
+
+    def refusal(self, principal: Principal) -> str | None:
+        return None if principal.tenant in self.tenants else f"tenant {principal.tenant!r} is not among its tenants"
+
+
+class ShownGate(NamedTuple):
+    """Hides the tool from those to whom it is not shown, such as those whose own list does not have it."""
+
+    shows: Callable[[Principal], bool]
+    otherwise: str
+    origin: str
+
+    name = "shown"
+    hides = True
+
+    def refusal(self, principal: Principal) -> str | None:
+        return None if self.shows(principal) else self.otherwise
+
+
+class PolicyGate(NamedTuple):
+    """Lists the tool and refuses every call: `policy: deny`."""
+
+    origin: str
+    name = "policy"
+    hides = False
+
+    def refusal(self, principal: Principal) -> str | None:
+        return "its policy is deny"
+
+
+class ScopeGate(NamedTuple):
+    """Lists the tool and refuses calls of principals without this scope."""
+
+    scope: str
+    origin: str
+
+    name = "scope"
+    hides = False
+
+    def refusal(self, principal: Principal) -> str | None:
+        return None if principal.has_scope(self.scope) else f"the scope {self.scope!r} is missing"
+
+
+Gate = TenantsGate | ShownGate | PolicyGate | ScopeGate
+"""A rule about who may see or call a tool."""
 
 
 class Target(Protocol):

@@ -29,7 +29,7 @@ from toolplug.host.toolsets.records import (
     check_toolsets,
 )
 from toolplug.host.toolsets.service import NOBODY
-from toolplug.providers.entry_points import find_installed
+from toolplug.packages.entry_points import find_installed
 from toolplug.stores.store import Store
 from toolplug.toolsets.registered import UNREADABLE, Allowlist
 

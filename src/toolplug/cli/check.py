@@ -21,7 +21,7 @@ from toolplug.host.inspection import failures, long_notes, open_inspected, toler
 from toolplug.locking.comparison import compare_tools
 from toolplug.locking.making import list_server_tools
 from toolplug.locking.reader import LockCheck, with_lock
-from toolplug.providers.entry_points import find_installed
+from toolplug.packages.entry_points import find_installed
 
 app: typer.Typer = typer.Typer()
 

@@ -22,7 +22,7 @@ from toolplug.cli.output import echo, print_json
 from toolplug.config.yaml_tree import Value
 from toolplug.execution.plans import ToolPolicy
 from toolplug.host.file.configuration import Configuration, read_configuration
-from toolplug.providers.entry_points import find_installed
+from toolplug.packages.entry_points import find_installed
 
 BOARD_FILE = "toolplug-dashboard.json"
 RULES_FILE = "toolplug-alerts.yml"

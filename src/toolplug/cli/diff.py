@@ -14,7 +14,7 @@ from toolplug.cli.options import ConfigOption, JsonOption, config_file
 from toolplug.cli.output import echo, print_json, print_table
 from toolplug.host.admin.reload import ConfigurationDifference, difference
 from toolplug.host.file.configuration import read_configuration
-from toolplug.providers.entry_points import find_installed
+from toolplug.packages.entry_points import find_installed
 
 app: typer.Typer = typer.Typer()
 

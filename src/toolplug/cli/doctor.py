@@ -25,9 +25,9 @@ from toolplug.host.file.settings import Auth
 from toolplug.host.host import Host
 from toolplug.host.inspection import Findings, findings, open_inspected
 from toolplug.host.lint import ToolCost, tool_costs, tool_warnings
-from toolplug.locking.drift import find_drift
+from toolplug.locking.making import find_drift
+from toolplug.packages.entry_points import find_installed
 from toolplug.providers.entry import ProviderRecord
-from toolplug.providers.entry_points import find_installed
 
 PACKAGES = ("toolplug", "pluggy", "pydantic", "starlette", "prometheus-client", "uvicorn", "pyjwt")
 """Packages whose versions affect behaviour; the last two come with extras."""

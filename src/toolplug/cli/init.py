@@ -13,7 +13,7 @@ from toolplug.cli.options import DEFAULT_FILE, ConfigOption, JsonOption
 from toolplug.cli.output import print_answer
 from toolplug.errors import ConfigError, Problem
 from toolplug.host.file.configuration import CONSOLE
-from toolplug.providers.entry_points import find_installed
+from toolplug.packages.entry_points import find_installed
 
 app: typer.Typer = typer.Typer()
 

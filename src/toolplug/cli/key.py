@@ -15,7 +15,7 @@ from toolplug.errors import ConfigError, HostKeyError, Problem, StoreError
 from toolplug.host.file.configuration import Configuration, read_beside_host
 from toolplug.host.keys.host_key import FILE, HostKey, KeyFile, rotate_keys
 from toolplug.host.keys.private_file import new_key
-from toolplug.providers.entry_points import find_installed
+from toolplug.packages.entry_points import find_installed
 
 app: typer.Typer = typer.Typer(name="key", help="The key of the host, which seals secrets.", no_args_is_help=True)
 

@@ -28,7 +28,7 @@ from toolplug.locking.making import (
     update_lock,
 )
 from toolplug.locking.reader import lock_of
-from toolplug.providers.entry_points import find_installed
+from toolplug.packages.entry_points import find_installed
 
 app: typer.Typer = typer.Typer()
 

@@ -27,7 +27,7 @@ from toolplug.cli.package_sources import (
     require_minor,
 )
 from toolplug.errors import ConfigError, Problem
-from toolplug.providers.entry_points import InstalledProvider, find_installed
+from toolplug.packages.entry_points import InstalledProvider, find_installed
 
 FILES = {
     "pyproject.toml": "pyproject.toml",
@@ -70,7 +70,7 @@ _IMPORTS = {
     Part.STORAGE: ("ProviderContext",),
     Part.PROMPTS: ("prompt",),
 }
-_TEST_IMPORTS = {"": ("CallContext", "Principal", "ToolCall", "ToolResult"), Part.METRICS: ("FunctionRegistry",)}
+_TEST_IMPORTS = {"": ("CallContext", "Principal", "ToolResult"), Part.METRICS: ("FunctionRegistry",)}
 _NAME = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*")
 _LONGEST = 48
 _PREFIX = "toolplug_"

@@ -35,10 +35,10 @@ from packaging.version import Version
 
 from toolplug.errors import ConfigError, InvalidDefinition, Problem, ProviderError
 from toolplug.foreign.named_objects import import_object
+from toolplug.packages.entry_points import find_installed
+from toolplug.packages.loading import file_module, file_of, load, names_file, provider_file
 from toolplug.providers.authoring import check_declared, tool
 from toolplug.providers.entry import ProviderState
-from toolplug.providers.entry_points import find_installed
-from toolplug.providers.loading import file_module, file_of, load, names_file, provider_file
 from toolplug.providers.plugins.shapes import function_provider
 from toolplug.providers.registry import FunctionRegistry
 

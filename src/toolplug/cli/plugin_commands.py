@@ -29,9 +29,9 @@ from toolplug.errors import ConfigError, InvalidDefinition, NoSuchProvider, Prob
 from toolplug.host.file.configuration import read_parts
 from toolplug.host.file.provider_entries import SECTION
 from toolplug.host.inspection import tolerated_failures
+from toolplug.packages.entry_points import find_installed
+from toolplug.packages.loading import IMPORT_S, ProviderType
 from toolplug.providers.entry import ProviderEntry
-from toolplug.providers.entry_points import find_installed
-from toolplug.providers.loading import IMPORT_S, ProviderType
 from toolplug.runtime.threads import begun_in_own_thread
 
 M = TypeVar("M", bound=BaseModel)

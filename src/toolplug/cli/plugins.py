@@ -18,7 +18,7 @@ from toolplug.config.document import read_document
 from toolplug.config.run_settings import RunSettings, find_engines
 from toolplug.errors import InvalidDefinition
 from toolplug.host.file.configuration import ConfigFiles
-from toolplug.providers.entry_points import find_installed
+from toolplug.packages.entry_points import find_installed
 
 app: typer.Typer = typer.Typer()
 

@@ -17,7 +17,7 @@ from toolplug.cli.progress import progress
 from toolplug.config.document import read_document
 from toolplug.host.file.packages import types_elsewhere
 from toolplug.host.file.schema import file_schema, settings_schemas
-from toolplug.providers.entry_points import find_installed
+from toolplug.packages.entry_points import find_installed
 
 SCHEMA_FILE = "providers.schema.json"
 

@@ -17,7 +17,7 @@ from toolplug.cli.options import ConfigOption, JsonOption, TenantOption, config_
 from toolplug.errors import ConfigError, Problem
 from toolplug.host.file.configuration import ConfigFiles, read_beside_host
 from toolplug.host.host import open_host
-from toolplug.providers.entry_points import find_installed
+from toolplug.packages.entry_points import find_installed
 from toolplug.stores.store import Store
 from toolplug.toolsets.saved.saved_toolset import Caller
 from toolplug.toolsets.saved.service import SavedToolsets

@@ -16,7 +16,7 @@ import typer
 
 from toolplug.cli.event_loop import run_to_end
 from toolplug.cli.logs import log_service
-from toolplug.cli.options import JsonOption, LogFormatOption, missing_package
+from toolplug.cli.options import ConfigOption, JsonOption, LogFormatOption, config_folder, missing_package
 from toolplug.cli.output import print_problems
 from toolplug.cli.running_host import DEFAULT_URL, KeyFileOption, read_key
 from toolplug.errors import Problem, ProviderError
@@ -41,8 +41,15 @@ def worker(
         ),
     ] = None,
     folder: Annotated[
-        Path, typer.Option("--folder", metavar="DIR", help="Where its files are: those of the entry, and its state.")
-    ] = Path(),
+        Path | None,
+        typer.Option(
+            "--folder",
+            metavar="DIR",
+            help="Where its files are: those of the entry, and its state. Default: the folder of the configuration.",
+            show_default=False,
+        ),
+    ] = None,
+    config: ConfigOption = None,
     log_format: LogFormatOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -60,12 +67,13 @@ def worker(
     """
     if urlsplit(host).scheme not in ("http", "https") or not urlsplit(host).hostname:
         raise typer.BadParameter(f"--host {host!r} is no URL of a host; write it as {DEFAULT_URL}")
+    folder = config_folder(config) if folder is None else folder
     if not folder.is_dir():
         raise typer.BadParameter(f"--folder {str(folder)!r} is no folder")
     if key is not None and key_file is not None:
         raise typer.BadParameter("--key and --key-file are two ways to give one key; give one of them")
     people = (sys.stderr.isatty() and not as_json and log_format != "json") or log_format == "text"
-    log_service(None, people=people, traces=False)
+    log_service(config, people=people, traces=False)
     credential = read_key(key_file, key)
     if urlsplit(host).scheme == "http" and urlsplit(host).hostname not in _LOCAL:
         _LOG.warning("%s: without TLS the key and the settings of the entry can be read on the way", host)

@@ -26,7 +26,7 @@ from toolplug.cluster.loans import (
 from toolplug.cluster.processes import Processes, since_boot
 from toolplug.cluster.rate import ClusterRate
 from toolplug.errors import StoreError
-from toolplug.execution.limits.limiters import ConcurrencyLimit
+from toolplug.execution.limiters import ConcurrencyLimit
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.stores.store import VOLATILE, Store
 

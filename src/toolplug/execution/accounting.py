@@ -26,7 +26,7 @@ from toolplug.catalog.call import EMPTY, CallContext, Principal, ToolCall
 from toolplug.catalog.definition import ToolRef
 from toolplug.catalog.plan import EndableWork, Plan
 from toolplug.config.units import timestamp
-from toolplug.execution.limits.limiters import (
+from toolplug.execution.limiters import (
     ABANDONED_DRAIN_S,
     AbandonedCallLimit,
     Breaker,

@@ -12,27 +12,29 @@ from toolplug import library_types
 from toolplug.catalog.call import CallContext, no_tools
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ALWAYS, Offer, Offered, ToolDefinition
-from toolplug.catalog.gates import Gate, PolicyGate, TenantsGate
 from toolplug.catalog.plan import (
     NO_GRANTS,
     Approval,
     CallRunner,
     Forward,
+    Gate,
     GrantRule,
     Plan,
+    PolicyGate,
     Setting,
     Target,
+    TenantsGate,
     Tool,
 )
 from toolplug.catalog.schema import Schema
 from toolplug.config.units import DEFAULT_ORIGIN, Duration, FileMapping
 from toolplug.crashes import CodeOwner
 from toolplug.execution.accounting import CallAccounting, CallCounters, WatchedPolicy
-from toolplug.execution.call_hooks.call_hooks import LiveCallHooks
+from toolplug.execution.call_hooks import LiveCallHooks
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.idempotency import Replays
-from toolplug.execution.limits.limiters import AbandonedCallLimit, SourceSwitch
-from toolplug.execution.limits.resolved_limits import (
+from toolplug.execution.limiters import AbandonedCallLimit, SourceSwitch
+from toolplug.execution.resolved_limits import (
     NO_LIMITS,
     DefaultTimeout,
     LimitLevel,

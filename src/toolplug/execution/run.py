@@ -5,8 +5,8 @@
 
 Order and texts are those of reference/statuses.md. Calls with hooks or with an idempotency key, and plans with
 approval, limiters, retries or artifacts, go through `run_pipeline`; any other call goes straight to the target.
-Who waits for a result, and what a caller that goes away leaves running, is in `started_call.py`; attempts and their
-limiters are in `retries.py`; what is counted is in `accounting.py`.
+Who waits for a result, what a caller that goes away leaves running, attempts and their limiters are in `attempts.py`;
+what is counted is in `accounting.py`.
 """
 
 from __future__ import annotations
@@ -40,9 +40,19 @@ from toolplug.catalog.plan import (
 )
 from toolplug.errors import InvalidArguments, StoreError
 from toolplug.execution.accounting import CallCounters, audit
-from toolplug.execution.call_hooks.call_hooks import CallHooks
-from toolplug.execution.call_hooks.read_only import read_only_call
+from toolplug.execution.attempts import (
+    ABANDONED,
+    PipelineCall,
+    StartedCall,
+    allowed_seconds,
+    begin,
+    limit_seconds,
+    run_with_retries,
+    wait_for_result,
+)
+from toolplug.execution.call_hooks import CallHooks
 from toolplug.execution.idempotency import outcome_unknown
+from toolplug.execution.isolated_hooks import read_only_call
 from toolplug.execution.results import (
     ASCII_SAFE,
     denied_result,
@@ -56,8 +66,6 @@ from toolplug.execution.results import (
     unavailable,
     within_size,
 )
-from toolplug.execution.retries import ABANDONED, PipelineCall, run_with_retries
-from toolplug.execution.started_call import StartedCall, allowed_seconds, begin, limit_seconds, wait_for_result
 from toolplug.signatures.values import decode_arguments, encode_value, integer_too_long
 
 _LOG = logging.getLogger("toolplug.execution")

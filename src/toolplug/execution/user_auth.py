@@ -11,7 +11,6 @@ from pydantic_core import PydanticCustomError
 from toolplug.catalog.call import CREDENTIAL_NEEDED, CallContext, Credentials
 from toolplug.config.units import FileMapping, shape_error
 from toolplug.errors import ToolUnavailable
-from toolplug.signatures.values import canonical
 
 _GIVEN = "credential:"
 
@@ -130,12 +129,6 @@ class HostCredentials(Protocol):
         raise ToolUnavailable("user_auth needs a host with the part `credentials`", code=CREDENTIAL_NEEDED)
 
 
-class NoCredentials(HostCredentials):
-    """The credentials of a registry, or of a host without that part: none."""
-
-
-NO_CREDENTIALS = NoCredentials()
-
 _LOOPBACK = {"localhost", "127.0.0.1", "[::1]"}
 
 
@@ -151,31 +144,21 @@ def url_for_browsers(public_url: str | None, credentials: Mapping[str, str]) -> 
     return f"http://127.0.0.1:{port}" if port.isdecimal() and name in _LOOPBACK else ""
 
 
-class PartCredentials(NoCredentials):
+class PartCredentials(HostCredentials):
     """Asks the part that is open when a call is made: plans are built before parts are open."""
 
-    current: HostCredentials = NO_CREDENTIALS
+    current: HostCredentials | None = None
 
     async def credential(self, owner: AuthOwner, auth: UserAuth, context: CallContext, refused: str = "") -> str:
         """Ask the part."""
-        return await self.current.credential(owner, auth, context, refused)
+        asked = super() if self.current is None else self.current
+        return await asked.credential(owner, auth, context, refused)
 
 
 # An application may have one API key for all its users, and pass on the credentials of each. So all that is kept for a
 # principal, or found by it, is kept for this scope too: who brings other credentials never gets it.
 ScopeOf = Callable[[Mapping[str, str]], Awaitable[str]]
 """Returns the scope of the credentials that a caller brings, empty for none. Raises `StoreError`."""
-Digest = Callable[[bytes], Awaitable[str]]
-"""Returns a digest that only who has the host's key can compare with guesses. Raises `StoreError`."""
-
-
-def make_scope_of(digest: Digest) -> ScopeOf:
-    """Return what makes scopes with this digest."""
-
-    async def scope_of(credentials: Mapping[str, str]) -> str:
-        return await digest(canonical(dict(credentials))) if credentials else ""
-
-    return scope_of
 
 
 async def no_scope(credentials: Mapping[str, str]) -> str:

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG
-from toolplug.catalog.gates import Gate
-from toolplug.catalog.plan import Plan, Setting, Tool
+from toolplug.catalog.plan import Gate, Plan, Setting, Tool
 from toolplug.config.nearest import nearest, nearest_few
 from toolplug.config.units import DEFAULT_ORIGIN
 from toolplug.errors import AccessError

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from toolplug.catalog.call import Principal
-from toolplug.catalog.gates import Gate
-from toolplug.catalog.plan import Plan, Tool
+from toolplug.catalog.plan import Gate, Plan, Tool
 from toolplug.config.nearest import name_hint
 from toolplug.config.units import DEFAULT_ORIGIN
 from toolplug.errors import AgentNotAllowed, AgentRequired

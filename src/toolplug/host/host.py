@@ -16,8 +16,7 @@ from toolplug.catalog.definition import Offer, ToolDefinition
 from toolplug.execution.accounting import OnCall
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.plans import ChangeSignal
-from toolplug.host.admin.admin import HostAdmin
-from toolplug.host.admin.configured import LastReload, running_values
+from toolplug.host.admin.admin import HostAdmin, LastReload, running_values
 from toolplug.host.admin.reload import Reloaded
 from toolplug.host.entered import EnteredHost
 from toolplug.host.file.configuration import Coded, Configuration, Source, read_configuration, seen_from
@@ -26,8 +25,8 @@ from toolplug.host.file.values import ConfiguredValue
 from toolplug.host.opening.coded import CodedParts, Serves
 from toolplug.host.opening.parts import Parts
 from toolplug.host.toolsets.service import McpRegistration, coded_mcp
+from toolplug.packages.entry_points import Installed, find_installed
 from toolplug.providers.entry import DesiredProvider, ProviderState
-from toolplug.providers.entry_points import Installed, find_installed
 from toolplug.providers.plugins.registration import PluginManager, specifications
 from toolplug.providers.plugins.shapes import ProviderLike, desired_providers
 from toolplug.runtime.slips import check_event_loop, require_async_with, suggest_options

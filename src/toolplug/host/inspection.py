@@ -16,8 +16,8 @@ from toolplug.errors import Problem
 from toolplug.host.file.configuration import Coded, Configuration, Source, read_configuration, read_parts
 from toolplug.host.host import Host
 from toolplug.host.lint import configuration_warnings, metric_warnings, tool_warnings
+from toolplug.packages.entry_points import Installed
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderRecord, ProviderState, record_of
-from toolplug.providers.entry_points import Installed
 from toolplug.stores.store import Store
 from toolplug.toolsets.saved.saved_records import SavedRecords
 

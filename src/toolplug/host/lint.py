@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.render import describe
 from toolplug.catalog.schema_walk import BELOW_VALUE, SAME_VALUE, at_pointer, references, subschemas
-from toolplug.config.environment import has_reference
+from toolplug.config.document import has_reference
 from toolplug.config.yaml_tree import KeyPath, ListNode, ScalarNode
 from toolplug.errors import Problem
 from toolplug.host.file.configuration import Configuration

@@ -19,11 +19,10 @@ from toolplug.catalog.definition import ToolDefinition, check_provider_tool_name
 from toolplug.catalog.plan import Plan, Tool
 from toolplug.crashes import CodeOwner, log_crash
 from toolplug.errors import ConfigError, InvalidDefinition, ProviderError, ToolUnavailable
-from toolplug.execution.limits.limiters import SourceSwitch
-from toolplug.execution.limits.resolved_limits import LimitLevel
+from toolplug.execution.limiters import SourceSwitch
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource
-from toolplug.execution.user_auth import NO_CREDENTIALS
+from toolplug.execution.resolved_limits import LimitLevel
 from toolplug.host.file.configuration import Configuration
 from toolplug.part_protocols.approvals import NO_APPROVALS, HostApprovals, PartApprovals
 from toolplug.part_protocols.host_part import HostPart, PartGate, PartServices, RunningPart
@@ -317,7 +316,7 @@ class RunningParts:
         self.sessions = next((sessions for sessions in of_parts if sessions is not None), NO_SESSIONS)
         asked = (opened.running.approvals for opened in after.values())
         given = (opened.running.credentials for opened in after.values())
-        self._services.calls.credentials.current = next((each for each in given if each is not None), NO_CREDENTIALS)
+        self._services.calls.credentials.current = next((each for each in given if each is not None), None)
         self._approvals.use(next((approvals for approvals in asked if approvals is not None), NO_APPROVALS))
         try:
             await _close_each(opened for name, opened in before.items() if after.get(name) is not opened)
@@ -349,7 +348,7 @@ class RunningParts:
             await _close_each(begun)
             if entry.required:
                 raise ConfigError([entry.failure(error)]) from None
-            _LOG.error("%s; going on without it (required: false)", error)
+            _LOG.error("%s; going on without it (required: false); %s", error, error.fix)
             return
         self._begun[part.name] = begun[0]
 

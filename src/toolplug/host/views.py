@@ -15,9 +15,9 @@ from weakref import WeakValueDictionary
 from toolplug.catalog.call import CallContext, Principal
 from toolplug.catalog.catalog import EMPTY_CATALOG, CachedValue, Catalog
 from toolplug.catalog.definition import SEARCH_SOURCE
-from toolplug.catalog.gates import ScopeGate
 from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering, merged_offerings
+from toolplug.catalog.plan import ScopeGate
 from toolplug.errors import AgentNotAllowed, AgentRequired
 from toolplug.execution.executor import LazyExecutor, ModelTools, ToolExecutor
 from toolplug.execution.live import LiveCatalog, merged_executor

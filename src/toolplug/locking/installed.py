@@ -22,7 +22,7 @@ from toolplug.errors import InvalidDefinition
 from toolplug.locking.files import FilesUnreadable, PackageFiles, hash_folders, hash_installed, read_record
 from toolplug.locking.lock_file import LockedEnvironment, LockedPackage, shorten
 from toolplug.locking.search_path import SearchPath
-from toolplug.providers.entry_points import is_editable
+from toolplug.packages.entry_points import is_editable
 
 _OF_METADATA = ("METADATA", "entry_points.txt", "top_level.txt")
 _ONE_FILE = (".py", ".pyc", *EXTENSION_SUFFIXES)

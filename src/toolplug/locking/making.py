@@ -1,21 +1,26 @@
-"""Making a lock: what a configuration has enabled, as it is installed, and the tools that it offers."""
+"""Making a lock: what a configuration has enabled, as it is installed, and the tools that it offers.
+
+`find_drift` is what `toolplug doctor` shows of a running host.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from toolplug.catalog.call import Principal
-from toolplug.errors import ApiError, Problem, ProviderError
-from toolplug.host.file.configuration import Configuration
+from toolplug.errors import ApiError, ConfigError, Problem, ProviderError
+from toolplug.host.file.configuration import Configuration, Source, read_configuration
 from toolplug.host.host import Host
 from toolplug.locking.comparison import compare_data, compare_environment, compare_package, compare_tools
 from toolplug.locking.files import FilesUnreadable
 from toolplug.locking.installed import InstalledPackages, PackageNow
-from toolplug.locking.lock_file import Lock, LockedPackage, LockedProvider, LockedServer
-from toolplug.locking.reader import name_python, packages_of
+from toolplug.locking.lock_file import Lock, LockedPackage, LockedProvider, LockedServer, read_lock
+from toolplug.locking.reader import lock_of, name_python, packages_of
+from toolplug.packages.entry_points import find_installed
 
 Tools = Mapping[str, Mapping[str, str]]
 """The digests of tools by their names, by the provider or server that has them."""
@@ -159,3 +164,30 @@ def _warn(package: PackageNow) -> Iterator[str]:
 
 def _owner(package: LockedPackage) -> str:
     return f"{package.name} {package.version}"
+
+
+_FIX = "look at it, then: toolplug lock; serve --locked refuses it until then"
+
+
+async def find_drift(source: Source, host: Host, by: Principal) -> list[Problem]:
+    """Return a warning for each difference between the lock of a configuration and what is there; none without a lock.
+
+    `host` has started the configuration's providers; the servers of the file are listed.
+    """
+    lock = lock_of(source)
+    if not lock.exists():
+        return []
+    try:
+        before = read_lock(lock)
+    except ConfigError as error:
+        return list(error.problems)
+    try:
+        configuration = read_configuration(source, os.environ, find_installed()).release()
+        servers = await list_server_tools(host, [], by)
+        made = make_lock(configuration, lock.parent, list_provider_tools(host), servers)
+        lines = [*list_differences(before, made.lock)]
+    except ConfigError:
+        return []  # what is wrong with the configuration is among the errors, and its packages are not known
+    except FilesUnreadable as error:
+        lines = [str(error)]
+    return [Problem(code="lock_drift", message=line, file=str(lock), hint=_FIX) for line in lines]

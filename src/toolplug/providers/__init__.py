@@ -1,1 +1,1 @@
-"""Provider packages: writing, finding and starting them, and serving their tools as one executor."""
+"""Providers: writing and starting them, and serving their tools as one executor."""

@@ -266,19 +266,20 @@ def declare(owner: type, around: Names) -> None:
         # An annotation may name a class further down in the module; `check_declared` reads it again.
         with suppress(UnresolvedAnnotation):
             _read(owner, item)
-        _once(owner, seen, item.attribute, f"the tool {_name(item)!r}")
+        check_once(owner, seen, item.attribute, f"the tool {_name(item)!r}")
     for attribute, method, mark in marked_methods(owner, RouteMark):
         if not (method.is_async and method.takes("request")):
             place = f"{owner.__qualname__}.{attribute}"
             raise InvalidDefinition(f"{place}: write the route as `async def {attribute}(self, request)`")
-        _once(owner, seen, attribute, f"the route {mark.method} {_PARAMETER.sub('{…}', mark.path)}")
+        check_once(owner, seen, attribute, f"the route {mark.method} {_PARAMETER.sub('{…}', mark.path)}")
 
 
 def _name(item: Marked[ToolMark]) -> str:
     return item.attribute if item.mark.options.name is None else item.mark.options.name
 
 
-def _once(owner: type, seen: dict[str, str], attribute: str, what: str) -> None:
+def check_once(owner: type, seen: dict[str, str], attribute: str, what: str) -> None:
+    """Raise `InvalidDefinition` if another attribute of the class is this too: `seen` has those that were looked at."""
     if seen.setdefault(what, attribute) != attribute:
         raise InvalidDefinition(f"{owner.__qualname__}: the methods {seen[what]!r} and {attribute!r} are both {what}")
 

@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 from toolplug.catalog.definition import Offer, ToolDefinition
 from toolplug.config.run_settings import IN_PROCESS, RunSettings
+from toolplug.config.yaml_tree import shown_path
 from toolplug.crashes import CodeOwner, mask_nothing
 from toolplug.errors import Problem, ProviderError
-from toolplug.execution.call_hooks.isolation import OnFailure
-from toolplug.execution.limits.resolved_limits import NO_LIMITS, Limits
+from toolplug.execution.isolated_hooks import OnFailure
 from toolplug.execution.plans import ToolRule
+from toolplug.execution.resolved_limits import NO_LIMITS, Limits
 from toolplug.execution.user_auth import UserAuth
 from toolplug.providers.provider import FunctionProvider
 
@@ -84,7 +85,7 @@ class Place(NamedTuple):
         return f"{self.file}:{self.line}" if self.line else self.file
 
 
-def from_code(path: Sequence[str]) -> Place:
+def from_code(path: Sequence[str | int]) -> Place:
     """Return the place of a setting that is not from a file."""
     return Place("code")
 
@@ -123,8 +124,8 @@ class ProviderEntry:
     version: str = ""
     package: str = ""
     # Not compared: a line that has moved in the file is no reason to restart the provider.
-    place: Callable[[Sequence[str]], Place] = field(default=from_code, compare=False)
-    host_place: Callable[[Sequence[str]], Place] = field(default=from_code, compare=False)
+    place: Callable[[Sequence[str | int]], Place] = field(default=from_code, compare=False)
+    host_place: Callable[[Sequence[str | int]], Place] = field(default=from_code, compare=False)
     masked: Callable[[str], str] = field(default=mask_nothing, compare=False)
 
     @property
@@ -155,10 +156,10 @@ class ProviderEntry:
         """Return the place of a path below the root of the configuration, as `explain` shows it."""
         return str(self.host_place(path))
 
-    def problem(self, code: str, message: str, hint: str, at: tuple[str, ...] = ()) -> Problem:
+    def problem(self, code: str, message: str, hint: str, at: tuple[str | int, ...] = ()) -> Problem:
         """Return a problem of this entry, or of a path below it."""
         file, line, column = self.place(at) if self.in_file else _NOWHERE
-        path = ".".join(("providers", self.key, *at))
+        path = shown_path(("providers", self.key, *at))
         return Problem(code=code, message=message, file=file, line=line, column=column, path=path, hint=hint)
 
     def failure(self, error: ProviderError) -> Problem:

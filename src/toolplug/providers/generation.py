@@ -14,14 +14,14 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.offering import Offering
 from toolplug.catalog.plan import CallTracer
 from toolplug.errors import InvalidDefinition, Problem, ProviderError
-from toolplug.execution.call_hooks.call_hooks import LiveCallHooks
-from toolplug.execution.limits.limiters import SourceSwitch
+from toolplug.execution.call_hooks import LiveCallHooks
+from toolplug.execution.limiters import SourceSwitch
 from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import ThreadRunner
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderState
 from toolplug.providers.lifecycle import CLOSE_S, DIAGNOSE_S, START_S, await_step, run_step
 from toolplug.providers.offering.plans import planned_offering
-from toolplug.providers.planning import drain_seconds, planned_tools
+from toolplug.providers.planning import plan_builder, planned_tools
 from toolplug.providers.plugins.implementations import PluginHooks, asking
 from toolplug.providers.plugins.registration import RunningPlugin, specifications
 from toolplug.providers.plugins.shapes import hooks_of, plugin_of
@@ -166,7 +166,7 @@ async def open_generation(
             switch=switch,
             threads=threads,
             services=services,
-            drain_s=drain_seconds(entry, services),
+            drain_s=plan_builder(entry, services).drain_s,
         )
     # What was started is closed, unless it is a running provider, which goes on under its old rules.
     except (ProviderError, asyncio.CancelledError):

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from toolplug.crashes import log_crash, outline_error
-from toolplug.errors import InvalidDefinition, ProviderError
+from toolplug.crashes import find_blamed, log_crash, outline_error
+from toolplug.errors import HostKeyError, InvalidDefinition, ProviderError
 from toolplug.providers.entry import ProviderEntry, ProviderState
-from toolplug.runtime.loop_timeout import LoopTimeout
+from toolplug.runtime.timers import LoopTimeout
 
 T = TypeVar("T")
 Step = Callable[[], Coroutine[Any, Any, object]]
@@ -65,6 +65,10 @@ _DOUBLED = "Duplicated timeseries in CollectorRegistry"
 """The beginning of the `ValueError` of prometheus-client for a metric that is made a second time in one process."""
 
 
+_IN_WORDS = (InvalidDefinition, HostKeyError, ModuleNotFoundError)
+"""Errors whose text says what is wrong, or which package is missing; where they came from says no more."""
+
+
 def _failure(entry: ProviderEntry, what: str, error: BaseException) -> ProviderError:
     """The problem as the operator reads it; where the exception came from is in the log."""
     # A provider in a process of its own: the error was worded there.
@@ -72,10 +76,15 @@ def _failure(entry: ProviderEntry, what: str, error: BaseException) -> ProviderE
         return error
     text = entry.masked(str(error)).strip()
     said = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    if not isinstance(error, InvalidDefinition):  # its text says what is wrong with the code, and where
+    blame = find_blamed(error, entry.owner.package) if isinstance(error, ModuleNotFoundError) else None
+    if blame is not None:
+        said += f" at {blame.file}:{blame.line}"
+    if not isinstance(error, _IN_WORDS):
         log_crash(what.replace("its ", "the ", 1), error, entry.owner)  # as in "the constructor of provider 'x'"
     doubled = isinstance(error, ValueError) and text.startswith(_DOUBLED)
     fix = "make its metrics with registry=None and return them from collectors()" if doubled else "fix the cause"
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        fix = f"install the package that has {error.name.partition('.')[0]!r}"
     without = ", or set required: false to start without this provider" if entry.required and entry.in_file else ""
     return ProviderError(
         f"{entry.owner}: {what} raised {said}",

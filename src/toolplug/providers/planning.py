@@ -14,9 +14,9 @@ from toolplug.config.nearest import name_hint
 from toolplug.config.units import DEFAULT_ORIGIN
 from toolplug.errors import InvalidDefinition, ProviderError
 from toolplug.execution.accounting import level_of
-from toolplug.execution.limits.limiters import SourceSwitch
-from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel
+from toolplug.execution.limiters import SourceSwitch
 from toolplug.execution.plans import NO_RULE, CallServices, PlanBuilder, PlanSource, ToolRule
+from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.task_runner import OutsideRunner
 from toolplug.execution.user_auth import AuthOwner
 from toolplug.providers.authoring import BoundTool, bound_tools
@@ -54,11 +54,6 @@ def planned_tools(
             continue
         listed.append(planner.tool(tool, rule))
     return listed
-
-
-def drain_seconds(entry: ProviderEntry, services: CallServices) -> float:
-    """Return how many seconds the provider's calls may go on after it was switched off."""
-    return plan_builder(entry, services).drain_s
 
 
 def _bound(provider: FunctionProvider) -> Sequence[BoundTool]:

@@ -18,9 +18,8 @@ from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Target
 from toolplug.errors import InvalidDefinition
 from toolplug.providers.authoring import bound_tools, declare
+from toolplug.providers.offering.decorators import bound_prompts, bound_resources, declare_offers
 from toolplug.providers.offering.definitions import Prompt, Resource
-from toolplug.providers.offering.prompts import bound_prompts, declare_prompts
-from toolplug.providers.offering.resources import bound_resources, declare_resources
 from toolplug.providers.plugins.implementations import HOOKS, taken_arguments
 from toolplug.providers.site import ProviderContext
 from toolplug.signatures.annotations import ClassFunction, class_function, names_around, unread_signature
@@ -236,8 +235,7 @@ class FunctionProvider:
         # The frame of the class statement: annotations may name what is local to a test or a factory.
         around = names_around(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
         declare(cls, around)
-        declare_prompts(cls, around)
-        declare_resources(cls, around)
+        declare_offers(cls, around)
 
     def __init__(self, config: object = None, *, key: str = "") -> None:
         if config is not None:
@@ -293,11 +291,11 @@ class FunctionProvider:
 
     def prompts(self) -> Sequence[Prompt]:
         """Return the prompts in listing order: the `@prompt` methods."""
-        return list(bound_prompts(self))
+        return bound_prompts(self)
 
     def resources(self) -> Sequence[Resource]:
         """Return the resources and resource templates in listing order: the `@resource` methods."""
-        return list(bound_resources(self))
+        return bound_resources(self)
 
     def sign_in_endpoints(self) -> SignInEndpoints | None:
         """Return where callers sign in to its system, asked once it has started: None, `user_auth` has to name it."""

@@ -355,7 +355,7 @@ class FunctionRegistry(LiveCatalog):
             if not wanted.inspected:
                 if entry.required:
                     return entry.failure(error)
-                _LOG.error("%s; going on without it (required: false)", error)
+                _LOG.error("%s; going on without it (required: false); %s", error, error.fix)
             return ProviderSlot(entry, None, failed_record(entry, error), entry.failure(error))
         begun.append(generation)
         return ProviderSlot(entry, generation, record_of(entry, ProviderState.ACTIVE))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from toolplug import library_types
 from toolplug.crashes import CodeOwner
 from toolplug.errors import InvalidDefinition, Problem
-from toolplug.execution.limits.limiters import SourceSwitch
+from toolplug.execution.limiters import SourceSwitch
 from toolplug.providers.authoring import RouteMark, marked_methods
 from toolplug.providers.entry import ProviderEntry
 

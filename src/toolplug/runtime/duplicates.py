@@ -12,17 +12,6 @@ from typing import TypeVar
 N = TypeVar("N", bound=Hashable)
 
 
-def list_repeated(names: Iterable[N]) -> list[N]:
-    """Return the names that occur more than once, each once, in the order in which they occur again."""
-    seen: set[N] = set()
-    found: dict[N, None] = {}
-    for name in names:
-        if name in seen:
-            found[name] = None
-        seen.add(name)
-    return [*found]
-
-
 def first_repeated(names: Iterable[N]) -> N | None:
     """Return the first name that occurs a second time, None if each occurs once."""
     seen: set[N] = set()

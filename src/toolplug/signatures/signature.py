@@ -262,6 +262,11 @@ def read_signature(method: ClassFunction, place: str, owner: type | None, around
     cannot be resolved; that of the result is then ignored.
     """
     function = method.function
+    # Not unwrapped: a decorator of the author may make a coroutine function of a generator.
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidDefinition(
+            f"{place} has a `yield`; return all of it, such as a list; context.report sends progress"
+        )
     parameters = _named_parameters(method, place)
     meanings: dict[str, object] = {}
     for name, parameter in parameters.items():

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering
 from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.limits.limiters import SourceSwitch
+from toolplug.execution.limiters import SourceSwitch
 from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.plans import CallServices, add_limits
 from toolplug.runtime.tasks import BackgroundTasks

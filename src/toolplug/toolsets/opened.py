@@ -14,9 +14,9 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Target, Tool
 from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.limits.limiters import SourceSwitch
-from toolplug.execution.limits.resolved_limits import LimitLevel
+from toolplug.execution.limiters import SourceSwitch
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource
+from toolplug.execution.resolved_limits import LimitLevel
 from toolplug.execution.results import unavailable
 from toolplug.runtime.tasks import OpeningFailed, OwnedTask
 from toolplug.toolsets.toolset import Factory, Toolset

@@ -13,7 +13,7 @@ from toolplug.catalog.definition import Offer, Offered, ToolDefinition
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering
 from toolplug.errors import InvalidDefinition
 from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.limits.resolved_limits import LimitLevel
+from toolplug.execution.resolved_limits import LimitLevel
 
 TOOLSET_ID = r"^[a-z][a-z0-9_-]{0,63}$"
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from random import Random
 
 import pytest
+from tests.commit import shares
 from tests.credentials.interleavings.credentials_world import CredentialsWorld, Parts
 from tests.credentials.interleavings.hosts import (
     EXCHANGING,
@@ -31,7 +32,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I38-interleavings")]
 
 ROUNDS = 40
 """Interleavings of one world."""
-SHARDS = 4
+SHARES = 4
+"""A hundred thousand interleavings take four minutes."""
 MOST = 150
 """Worlds in which a bug must show; the rarest shows in every twentieth."""
 ADA = User("ada", "t1", "app")
@@ -59,9 +61,10 @@ def test_tokens_are_of_their_caller_in_hundreds_of_interleavings() -> None:
 
 
 @pytest.mark.judge
-@pytest.mark.parametrize("shard", range(SHARDS))
-def test_and_in_a_hundred_thousand(shard: int) -> None:
-    outcomes, deaths = run(range(1_000 + shard, 1_000 + 100_000 // ROUNDS, SHARDS))
+@pytest.mark.long(60)
+@pytest.mark.parametrize("share", shares(SHARES))
+def test_and_in_a_hundred_thousand(share: int) -> None:
+    outcomes, deaths = run(range(1_000 + share, 1_000 + 100_000 // ROUNDS, SHARES))
     assert deaths > 500
     assert {"as itself", "exchanged", "sign_in_needed", "issuer_down", "disconnected"} <= outcomes
 

@@ -1,4 +1,7 @@
-"""A server with prompts, resources and instructions, made with the SDK: `stdio`, or `http`, which writes its port."""
+"""A server with prompts, resources and instructions, made with the SDK: `stdio`, or `http`, which writes its port.
+
+With `uncompleted` after that it has no completions.
+"""
 
 from __future__ import annotations
 
@@ -51,10 +54,13 @@ def view() -> str:
     return page * (4 * 1024 * 1024 // len(page))
 
 
-@server.completion()
 async def completed(reference: object, argument: object, context: object) -> Completion:
     """Suggest every book."""
     return Completion(values=[*BOOKS])
+
+
+if "uncompleted" not in sys.argv:
+    server.completion()(completed)
 
 
 @server.tool(

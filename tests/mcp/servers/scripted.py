@@ -13,8 +13,8 @@ from toolplug import CallContext, Principal, ToolCall, ToolResult
 from toolplug.catalog.call import NO_TRACE_CONTEXT, Ask, Report, ask_nobody
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel, Limits
 from toolplug.execution.plans import CallServices
+from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel, Limits
 from toolplug.execution.task_runner import TaskRunner
 from toolplug.parts.approvals.running import Approvals
 from toolplug.parts.mcp.client.connection import (

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from toolplug.execution.limits.resolved_limits import Limits
 from toolplug.execution.plans import ToolRule
+from toolplug.execution.resolved_limits import Limits
 from toolplug.parts.mcp.client.server_config import ClientCredentials, Command, Endpoint, Server, config_hash
 from toolplug.parts.mcp.discovery.record import ServerName
 

@@ -10,8 +10,8 @@ from tests.mcp.servers.scripted import ME, TIME, Harness, record, run, settled, 
 
 from toolplug import CallContext, ToolCall
 from toolplug.catalog.catalog import CatalogDiff
-from toolplug.execution.limits.resolved_limits import Limits
 from toolplug.execution.plans import ToolRule
+from toolplug.execution.resolved_limits import Limits
 from toolplug.execution.run import run as run_plan
 from toolplug.parts.mcp.client.server_config import Command
 

@@ -9,8 +9,8 @@ import pytest
 from tests.mcp.servers.scripted import ME, TIME, Harness, record, run, settled, tool
 
 from toolplug import Principal
-from toolplug.execution.limits.resolved_limits import LimitLevel, Limits
 from toolplug.execution.plans import ToolRule, add_limits
+from toolplug.execution.resolved_limits import LimitLevel, Limits
 from toolplug.parts.mcp.client.server_config import Server
 from toolplug.parts.mcp.client.server_tools import ServerTools
 from toolplug.parts.mcp.discovery.record import ServerName

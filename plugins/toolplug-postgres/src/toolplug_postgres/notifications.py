@@ -13,7 +13,7 @@ from time import monotonic, time
 import asyncpg
 
 from toolplug.errors import StoreError, StoreUnavailable
-from toolplug.runtime.loop_timeout import LoopTimeout
+from toolplug.runtime.timers import LoopTimeout
 from toolplug.stores.store import Change, Event
 from toolplug_postgres.connection import ServerConnection
 from toolplug_postgres.server import DRIVER_ERRORS, Server

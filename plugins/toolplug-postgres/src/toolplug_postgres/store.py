@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from toolplug.errors import StoreError, StoreUnavailable
-from toolplug.runtime.loop_timeout import LoopTimeout
+from toolplug.runtime.timers import LoopTimeout
 from toolplug.stores.apply_changes import (
     Request,
     check_count,

@@ -12,7 +12,7 @@ from toolplug.catalog.call import CallContext, ToolCall
 from toolplug.catalog.exact_json import as_object
 from toolplug.errors import StoreError
 from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.limits.resolved_limits import DEFAULT_TIMEOUT_S
+from toolplug.execution.resolved_limits import DEFAULT_TIMEOUT_S
 from toolplug.http.errors import HttpProblem
 from toolplug.parts.mcp.content import content_of
 from toolplug.parts.mcp.sdk.readable_results import is_block

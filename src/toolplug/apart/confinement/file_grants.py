@@ -47,7 +47,10 @@ class OpenedFile:
 
 
 def list_grants(words: Iterable[str], config_dir: Path) -> list[FileGrant]:
-    """Return the grants of `files`, outer folders first. Raises `InvalidDefinition` for one that cannot be granted."""
+    """Return the grants of `files`, outer folders first.
+
+    Raises `InvalidDefinition` for one that cannot be granted, `at` its word.
+    """
     grants: list[FileGrant] = []
     for word in words:
         given, writable = split_file(word)
@@ -55,11 +58,10 @@ def list_grants(words: Iterable[str], config_dir: Path) -> list[FileGrant]:
         real = os.path.realpath(path)
         for each in (path, real):
             if each == "/" or any(each == folder or each.startswith(f"{folder}/") for folder in _KERNEL):
-                raise InvalidDefinition(
-                    f"{word}: {each} cannot be granted; name the folder with the data of the provider"
-                )
+                message = f"{word}: {each} cannot be granted; name the folder with the data of the provider"
+                raise InvalidDefinition(message, at=word)
         if not os.path.lexists(path) or not os.path.exists(real):
-            raise InvalidDefinition(f"{word}: there is no {path}; make it, or correct the path")
+            raise InvalidDefinition(f"{word}: there is no {path}; make it, or correct the path", at=word)
         grants.append(FileGrant(word, path, writable))
     return sorted(grants, key=lambda grant: grant.path.count("/"))
 

@@ -14,8 +14,8 @@ from importlib.metadata import distributions
 
 from toolplug.config.nearest import name_hint
 from toolplug.errors import ProviderError
+from toolplug.packages.entry_points import Installed, InstalledProvider, find_installed
 from toolplug.providers.entry import ProviderState
-from toolplug.providers.entry_points import Installed, InstalledProvider, find_installed
 
 ANSWER_S = 20.0
 """Seconds for the folders of an interpreter, which takes 20 ms; a busy machine makes a second of that."""

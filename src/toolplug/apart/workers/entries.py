@@ -13,9 +13,9 @@ from toolplug.apart.processes import ProcessTarget
 from toolplug.apart.workers.engines import Engine, make_engine
 from toolplug.apart.workers.provider import DialledProvider
 from toolplug.config.document import Section
+from toolplug.packages.entry_points import GROUP, InstalledProvider
+from toolplug.packages.loading import ProviderType, names_file
 from toolplug.providers.entry import ProviderEntry
-from toolplug.providers.entry_points import GROUP, InstalledProvider
-from toolplug.providers.loading import ProviderType, names_file
 from toolplug.providers.provider import FunctionProvider
 
 _UNCONFINED = ConfinementRefusal(

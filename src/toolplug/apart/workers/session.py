@@ -23,9 +23,9 @@ from toolplug.apart.workers.limits import BEAT_S, CHUNK, HELLO_S, HOST_SILENT_BE
 from toolplug.catalog.exact_json import dump_json, load_own_json
 from toolplug.config.nearest import name_hint
 from toolplug.errors import ProviderError
+from toolplug.packages.entry_points import InstalledProvider, find_installed
+from toolplug.packages.loading import names_file, provider_file
 from toolplug.providers.entry import ProviderState
-from toolplug.providers.entry_points import InstalledProvider, find_installed
-from toolplug.providers.loading import names_file, provider_file
 
 CREDENTIAL = "TOOLPLUG_KEY"
 """The variable of the key of the host."""

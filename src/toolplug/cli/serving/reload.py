@@ -21,7 +21,7 @@ from toolplug.cli.output import problems_in
 from toolplug.errors import ToolplugError
 from toolplug.host.file.settings import changed_sections
 from toolplug.host.host import Host
-from toolplug.providers.loading import file_of_module
+from toolplug.packages.loading import file_of_module
 from toolplug.providers.registry import FunctionRegistry
 
 _LOG = logging.getLogger("toolplug.cli.serve")

@@ -23,7 +23,7 @@ from prometheus_client.registry import Collector
 from toolplug.execution.accounting import OnCall
 from toolplug.host.file.configuration import Coded, ConfigFiles, Configuration, Source
 from toolplug.host.host import Host, reader_of
-from toolplug.providers.entry_points import Installed
+from toolplug.packages.entry_points import Installed
 from toolplug.runtime.threads import in_own_thread
 
 ANSWER_S = 1.0

@@ -27,7 +27,7 @@ from toolplug.errors import ConfigError, Problem
 from toolplug.host.file.configuration import NOTHING_CODED, ConfigFiles
 from toolplug.host.file.user_auth_entries import list_user_auth
 from toolplug.host.host import reader_of
-from toolplug.providers.entry_points import find_installed
+from toolplug.packages.entry_points import find_installed
 
 MOST_DEATHS = 5
 WITHIN_S = 30.0

@@ -1,6 +1,6 @@
-"""What an operator changes of a running host: providers that are switched on or off, and reloads.
+"""What an operator changes of a running host, and what he sees of it: the values that apply, and the last reload.
 
-Of several processes of a store, each applies such a change to its own configuration file. The volatile record
+Of several processes of a store, each applies a change to its own configuration file. The volatile record
 `~host/switches` has the providers that were switched since the last reload; the first process of all clears it.
 """
 
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple, cast
@@ -17,18 +18,28 @@ from typing import NamedTuple, cast
 import orjson
 from pydantic import TypeAdapter
 
-from toolplug.catalog.call import Principal
+from toolplug.catalog.call import OPERATOR, Principal
 from toolplug.cluster.followed import Follower
 from toolplug.cluster.process_requests import Topic
 from toolplug.cluster.processes import RunningProcess, running_processes
+from toolplug.config.yaml_tree import shown_path
 from toolplug.errors import ConfigError, Problem, StoreConflict, StoreError, StoreUnavailable
 from toolplug.execution.accounting import audit_block
-from toolplug.host.admin.configured import LastReload
+from toolplug.execution.plans import NO_RULE
 from toolplug.host.admin.reload import NOTHING, Reloaded, check_unchangeable, wanted_providers
 from toolplug.host.admin.store_identity import hash_key
 from toolplug.host.file.configuration import Configuration, with_enabled
 from toolplug.host.file.plugin_hooks import hooks_of_plugins
-from toolplug.host.file.values import configuration_digest, value_changes
+from toolplug.host.file.provider_entries import SECTION as PROVIDERS
+from toolplug.host.file.settings import Auth
+from toolplug.host.file.tool_servers import SECTION as SERVERS
+from toolplug.host.file.values import (
+    ConfiguredValue,
+    ValueChange,
+    configuration_digest,
+    configured_values,
+    value_changes,
+)
 from toolplug.host.opening.parts import Parts
 from toolplug.providers.plugins.registration import specifications
 from toolplug.runtime.threads import in_own_thread
@@ -281,3 +292,78 @@ async def _write_switch(parts: Parts, key: str, on: bool) -> None:
 
 def _switches(value: bytes) -> dict[str, bool]:
     return cast("dict[str, bool]", orjson.loads(value))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastReload:
+    """The last reload of this process: `at` on the store's clock, and by whom.
+
+    A refused one has `problems`, and nothing else has changed; of an applied one, `changes` are the values that differ
+    and `providers` what has become of each.
+    """
+
+    at: float
+    by: str
+    changes: tuple[ValueChange, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    providers: Reloaded = NOTHING
+
+
+def running_values(parts: Parts, overrides: Mapping[str, bool], viewer: Principal) -> Iterator[ConfiguredValue]:
+    """Yield the values of the configuration as they apply now to the viewer's tenant, and as the viewer may see them.
+
+    `overrides` are the providers that were switched on or off. A value that was set at run time replaces that of the
+    file; what has no counterpart in the file comes last.
+    """
+    changed = {value.path: value for value in _at_run_time(parts, overrides, viewer.tenant)}
+    values = [changed.pop(value.path, value) for value in configured_values(parts.configuration)]
+    values += changed.values()
+    auth = parts.configuration.settings.auth
+    yield from values if viewer.has_scope(OPERATOR) else _of_tenant(values, auth, viewer.tenant)
+
+
+_OF_KEY = re.compile(r"auth\.api_keys\[(\d+)\]\.")
+_TENANTS = re.compile(r"\.tools\..+\.tenants(\[\d+\])?")
+
+
+def _of_tenant(values: Iterable[ConfiguredValue], auth: Auth | None, tenant: str) -> Iterator[ConfiguredValue]:
+    """Yield the values that the administrator of one tenant may see: not the keys of other tenants, nor their names."""
+    keys = () if auth is None else auth.api_keys
+    for value in values:
+        key = _OF_KEY.match(value.path)
+        foreign = keys[int(key[1])].tenant != tenant if key else _TENANTS.search(value.path) and value.text != tenant
+        if not foreign:
+            yield value
+
+
+def _at_run_time(parts: Parts, overrides: Mapping[str, bool], tenant: str) -> Iterator[ConfiguredValue]:
+    for key, on in overrides.items():
+        origin = f"POST /v1/providers/{key}/{'enable' if on else 'disable'}"
+        yield _set((PROVIDERS, key, "enabled"), on, origin)
+    configured = parts.configuration.servers.servers
+    for view in parts.servers.servers(tenant):
+        entry = configured.get(view.id) if view.source == "file" else None
+        path, origin = (SERVERS, view.id), f"/api/mcp-servers/{view.id}"
+        if entry is None:
+            yield _set((*path, "url"), view.transport.get("url", ""), f"POST {origin}")
+        if entry is None or entry.enabled != view.enabled:
+            yield _set((*path, "enabled"), view.enabled, f"PATCH {origin}" if entry else f"POST {origin}")
+        for name, policy in view.tools.items():
+            if entry is None or entry.tools.get(name, NO_RULE).policy != policy:
+                yield _set((*path, "tools", name), _word(policy), f"PATCH {origin}")
+    allowlists = parts.toolsets.tools.allowlists
+    for (of, agent), allowlist in allowlists.own.items():
+        if of == tenant:
+            yield _set(("agents", agent, "toolsets"), list(allowlist.toolsets), f"PUT /api/agents/{agent}/toolsets")
+    for name, toolset in parts.toolsets.tools.toolsets.own.get(tenant, {}).items():
+        for part, text in (("prefix", toolset.prefix), ("from", toolset.shown)):
+            yield _set(("toolsets", name, part), text, f"PUT /api/toolset-bindings/{name}")
+
+
+def _word(policy: object) -> str:
+    return policy if isinstance(policy, str) else "ask the caller"
+
+
+def _set(path: tuple[str, ...], value: object, origin: str) -> ConfiguredValue:
+    text = value if isinstance(value, str) else orjson.dumps(value).decode()
+    return ConfiguredValue(path=shown_path(path), text=text, source="runtime", origin=origin)

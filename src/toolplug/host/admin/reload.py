@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from toolplug.catalog.catalog import Catalog, CatalogDiff, merged
-from toolplug.catalog.gates import TenantsGate
-from toolplug.catalog.plan import Tool
+from toolplug.catalog.plan import TenantsGate, Tool
 from toolplug.errors import ConfigError, Problem, ProviderError
-from toolplug.execution.limits.limiters import SourceSwitch
+from toolplug.execution.limiters import SourceSwitch
 from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import ThreadRunner
 from toolplug.host.file.configuration import Configuration

@@ -16,11 +16,9 @@ import yaml
 from pydantic import ValidationError
 
 from toolplug.catalog.call import HOST_SCOPES
-from toolplug.config.document import Document, parse_document, read_document
-from toolplug.config.environment import expanded_keys
+from toolplug.config.document import Document, expanded_keys, parse_document, read_document
 from toolplug.config.nearest import name_hint
-from toolplug.config.problems import problems_of, without_faults
-from toolplug.config.secrets import read_secret_files
+from toolplug.config.problems import problems_of, read_secret_files, without_faults
 from toolplug.config.yaml_tree import MAX_PROBLEMS, KeyPath, Value
 from toolplug.crashes import outline_error
 from toolplug.errors import ConfigError, Problem, StoreMisused
@@ -43,9 +41,9 @@ from toolplug.host.file.tool_servers import NO_ENTRIES, ServerEntries, server_ki
 from toolplug.host.file.tool_servers import SECTION as SERVERS
 from toolplug.host.file.toolset_entries import ToolsetEntries, prefixes_of, unknown_toolsets
 from toolplug.host.file.user_auth_entries import user_auth_problems
+from toolplug.packages.entry_points import Installed
 from toolplug.part_protocols.host_part import HostPart, SectionFacts
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderState
-from toolplug.providers.entry_points import Installed
 from toolplug.stores.open import open_store
 
 USER_FILE = Path(".config") / "toolplug" / "providers.yaml"

@@ -20,9 +20,9 @@ from toolplug.errors import InvalidDefinition, Problem, ProviderError
 from toolplug.host.file.provider_entries import SECTION, ProviderEntries
 from toolplug.host.file.settings import HostSettings
 from toolplug.host.file.tool_servers import SECTION as SERVERS
+from toolplug.packages.loading import ProviderType
 from toolplug.part_protocols.host_part import HostPart
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderState
-from toolplug.providers.loading import ProviderType
 from toolplug.providers.routes import OF_PARTS, DeclaredRoutes, is_reserved, route_problems
 
 HOOK = "host_part"

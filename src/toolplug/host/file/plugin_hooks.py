@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from toolplug.errors import Problem, ProviderError
 from toolplug.host.file.provider_entries import ProviderEntries
-from toolplug.providers.loading import wrong_hooks
+from toolplug.packages.loading import wrong_hooks
 from toolplug.providers.plugins.implementations import specified_hooks, taken_arguments
 
 

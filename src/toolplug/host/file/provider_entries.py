@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from toolplug.config.document import Document, Section, read_document, section_keys
-from toolplug.config.environment import expand, expanded_keys
+from toolplug.config.document import Document, Section, expand, expanded_keys, read_document, section_keys
 from toolplug.config.model_shape import Shapes, shapes_of
 from toolplug.config.nearest import name_hint
 from toolplug.config.problems import NOTHING, problems_of, validate_section, without_faults
@@ -40,6 +39,9 @@ from toolplug.host.file.settings import (
     ProviderSettings,
     split_source,
 )
+from toolplug.packages.entry_points import Installed, InstalledProvider, check_wanted, find_installed
+from toolplug.packages.entry_settings import configure_entry, mapping_of, mask
+from toolplug.packages.loading import ProviderType, load, names_file, provider_file
 from toolplug.providers.entry import (
     DesiredProvider,
     Place,
@@ -50,9 +52,6 @@ from toolplug.providers.entry import (
     record_of,
     release_nothing,
 )
-from toolplug.providers.entry_points import Installed, InstalledProvider, check_wanted, find_installed
-from toolplug.providers.entry_settings import configure_entry, mapping_of, mask
-from toolplug.providers.loading import ProviderType, load, names_file, provider_file
 from toolplug.providers.planning import unknown_tools
 
 SECTION = "providers"

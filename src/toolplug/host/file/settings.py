@@ -19,8 +19,8 @@ from toolplug.config.run_settings import IN_PROCESS, RunSettings
 from toolplug.config.units import Duration, FileMapping, Size, shape_error
 from toolplug.errors import StoreMisused
 from toolplug.execution.accounting import DEFAULT_NAMESPACE
-from toolplug.execution.limits.resolved_limits import NO_LIMITS, Limits
 from toolplug.execution.plans import Policy, ToolRule
+from toolplug.execution.resolved_limits import NO_LIMITS, Limits
 from toolplug.execution.user_auth import UserAuth
 from toolplug.host.keys.host_key import KeySetting
 from toolplug.host.quotas.settings import NO_QUOTAS, Quotas

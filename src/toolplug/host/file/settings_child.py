@@ -16,8 +16,8 @@ from pydantic.errors import PydanticUserError
 
 from toolplug.errors import ProviderError
 from toolplug.host.file.part_sections import plugin_parts
-from toolplug.providers.entry_points import find_installed
-from toolplug.providers.loading import ProviderType, load
+from toolplug.packages.entry_points import find_installed
+from toolplug.packages.loading import ProviderType, load
 
 
 def main(type_name: str) -> None:

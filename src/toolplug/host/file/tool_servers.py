@@ -19,9 +19,9 @@ from toolplug.catalog.definition import ToolDefinition
 from toolplug.cluster.process_requests import ProcessRequests
 from toolplug.config.document import Document
 from toolplug.errors import ApiError, Problem
-from toolplug.execution.limits.resolved_limits import Limits
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices, Policy, ToolRule
+from toolplug.execution.resolved_limits import Limits
 from toolplug.execution.user_auth import UserAuth
 from toolplug.host.file.settings import Scope
 from toolplug.part_protocols.host_part import HostPart

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import TypeVar
 
@@ -11,9 +11,9 @@ from toolplug.errors import HostKeyError, StoreUnavailable
 from toolplug.execution.accounting import CallAccounting, OnCall
 from toolplug.execution.executor import CallerTools
 from toolplug.execution.idempotency import Replays
-from toolplug.execution.limits.resolved_limits import LimitLevel
 from toolplug.execution.plans import CallServices
-from toolplug.execution.user_auth import ScopeOf, make_scope_of
+from toolplug.execution.resolved_limits import LimitLevel
+from toolplug.execution.user_auth import ScopeOf
 from toolplug.host.artifacts import SOURCE, Artifacts, read_result
 from toolplug.host.file.configuration import Configuration, CurrentConfiguration
 from toolplug.host.file.plugin_hooks import hooks_of_plugins
@@ -28,6 +28,7 @@ from toolplug.providers.planning import KIND
 from toolplug.providers.plugins.registration import PluginManager
 from toolplug.providers.registry import RegistryServices
 from toolplug.providers.site import Sealing, Services, TemporaryRoot, stored_sites
+from toolplug.signatures.values import canonical
 from toolplug.stores.store import Store
 from toolplug.toolsets.saved.equipped import Stays
 
@@ -93,13 +94,15 @@ def call_services(
 def scopes_by_key(key: HostKey) -> ScopeOf:
     """Return what makes scopes with the key of the host: `StoreUnavailable` without one, as nothing is kept then."""
 
-    async def digest(data: bytes) -> str:
+    async def scope_of(credentials: Mapping[str, str]) -> str:
+        if not credentials:
+            return ""
         try:
-            return await key.digest("replays", data)
+            return await key.digest("replays", canonical(dict(credentials)))
         except HostKeyError as error:
             raise StoreUnavailable(str(error)) from None
 
-    return make_scope_of(digest)
+    return scope_of
 
 
 async def open_host_key(current: CurrentConfiguration, store: Store) -> HostKey:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from toolplug.cluster.limits import ClusterLimits
 from toolplug.cluster.process_requests import ProcessRequests
 from toolplug.cluster.processes import Processes
-from toolplug.execution.limits.resolved_limits import DEFAULT_DRAIN_S
+from toolplug.execution.resolved_limits import DEFAULT_DRAIN_S
 from toolplug.host.file.configuration import Configuration, CurrentConfiguration
 from toolplug.host.operations import MeasuredStore
 from toolplug.host.quotas.stored_bytes import CountingStore

@@ -15,7 +15,7 @@ from typing import Self
 from toolplug.catalog.call import Principal
 from toolplug.cluster.processes import Processes
 from toolplug.errors import StoreError
-from toolplug.execution.limits.limiters import RateLimit
+from toolplug.execution.limiters import RateLimit
 from toolplug.host.file.settings import HostSettings
 from toolplug.host.quotas.settings import RETRY_S, Owner, QuotaName, Quotas, quota_exceeded
 from toolplug.runtime.lru import LeastRecentlyUsed

@@ -16,8 +16,8 @@ from toolplug.cluster.followed import FollowedRecords
 from toolplug.cluster.process_requests import ProcessRequests
 from toolplug.errors import ApiError, ConfigError, InvalidDefinition, Problem
 from toolplug.execution.accounting import audit, audit_block
-from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.plans import CallServices
+from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.host.file.configuration import Configuration, document_of
 from toolplug.host.file.part_sections import built_in
 from toolplug.host.file.settings import MCP, PROVIDER, Scope, ToolsetSettings, split_source

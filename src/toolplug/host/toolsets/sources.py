@@ -18,10 +18,10 @@ from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Tool
 from toolplug.crashes import CodeOwner, log_crash
 from toolplug.errors import InvalidDefinition, ToolUnavailable
-from toolplug.execution.limits.limiters import SourceSwitch
-from toolplug.execution.limits.resolved_limits import LimitLevel
+from toolplug.execution.limiters import SourceSwitch
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource
+from toolplug.execution.resolved_limits import LimitLevel
 from toolplug.foreign.definitions import sanitise_tool
 from toolplug.providers.offering.definitions import OpenToolsetSource, ToolsetLink, ToolsetSource
 from toolplug.providers.plugins.registration import PluginManager

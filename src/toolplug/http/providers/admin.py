@@ -14,8 +14,7 @@ from toolplug.catalog.text import pluralize
 from toolplug.cluster.processes import RunningProcess
 from toolplug.config.units import timestamp
 from toolplug.errors import ConfigError, Problem, StoreError
-from toolplug.host.admin.admin import ProcessReload
-from toolplug.host.admin.configured import LastReload
+from toolplug.host.admin.admin import LastReload, ProcessReload
 from toolplug.host.admin.reload import Reloaded
 from toolplug.host.explain_gates import VerdictWord
 from toolplug.host.file.values import ValueSource

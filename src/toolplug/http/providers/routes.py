@@ -29,7 +29,7 @@ from toolplug.catalog.call import Principal
 from toolplug.crashes import log_crash
 from toolplug.errors import QuotaExceeded, StoreUnavailable
 from toolplug.execution.accounting import CallAccounting
-from toolplug.execution.limits.limiters import SourceSwitch
+from toolplug.execution.limiters import SourceSwitch
 from toolplug.http.auth.authentication import Authenticator, insufficient_scope
 from toolplug.http.auth.refusals import Refusals
 from toolplug.http.bodies.request_body import MAX_FILE_BODY, BoundedChannel, check_declared

@@ -10,8 +10,8 @@ from toolplug.catalog.call import DECIDE_SCOPE, EMPTY, CallContext, Principal, T
 from toolplug.catalog.plan import NO_GRANTS, GrantRule, NeedsApproval, Tool
 from toolplug.config.units import format_duration
 from toolplug.errors import AccessError, ApiError, InvalidArguments
-from toolplug.execution.call_hooks.read_only import read_only_call
 from toolplug.execution.executor import LazyExecutor, ToolExecutor
+from toolplug.execution.isolated_hooks import read_only_call
 from toolplug.part_protocols.approvals import MAX_REASON, Decision, DecisionTerms, GrantTerms
 from toolplug.part_protocols.host_part import HostTools
 from toolplug.parts.approvals.held import is_within

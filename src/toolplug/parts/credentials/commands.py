@@ -21,10 +21,10 @@ from toolplug.host.file.configuration import read_beside_host
 from toolplug.host.file.user_auth_entries import list_user_auth
 from toolplug.host.keys.host_key import HostKey
 from toolplug.net.egress import Egress
+from toolplug.packages.entry_points import find_installed
 from toolplug.parts.credentials.oauth import OAuthCredentials
 from toolplug.parts.credentials.running import HEADER, PURPOSE
 from toolplug.parts.credentials.tokens import UserConnection, connections_of_tenant
-from toolplug.providers.entry_points import find_installed
 
 _INSTEAD = "GET, POST and DELETE of /v1/connections"
 

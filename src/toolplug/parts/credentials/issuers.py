@@ -278,8 +278,11 @@ async def redeem(
     http: httpx2.AsyncClient, start: UserTokens, code: str, verifier: str, redirect_uri: str
 ) -> tuple[UserTokens, IssuedTokens]:
     """Return the tokens for a code. Raises `SignInFailed`."""
-    form = {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect_uri, "code_verifier": verifier}
-    return await _ask_token(http, start, form)
+    return await _ask_token(http, start, _code_form(code, verifier, redirect_uri))
+
+
+def _code_form(code: str, verifier: str, redirect_uri: str) -> Mapping[str, str]:
+    return {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect_uri, "code_verifier": verifier}
 
 
 class _LoginAnswer(BaseModel):
@@ -288,9 +291,8 @@ class _LoginAnswer(BaseModel):
 
 async def redeem_login(http: httpx2.AsyncClient, start: UserTokens, code: str, verifier: str, redirect_uri: str) -> str:
     """Return the ID token for a code, still to be checked. Raises `SignInFailed`."""
-    form = {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect_uri, "code_verifier": verifier}
     try:
-        answer = await _post(http, start, start.token_endpoint, form)
+        answer = await _post(http, start, start.token_endpoint, _code_form(code, verifier, redirect_uri))
         return _LoginAnswer.model_validate_json(answer.content).id_token
     except (httpx2.HTTPError, ValidationError) as error:
         raise SignInFailed(f"the issuer of this host gives no ID token ({type(error).__name__})") from None

@@ -17,16 +17,14 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
-from toolplug.config.document import Document, Section, read_document, section_keys
-from toolplug.config.environment import expand
+from toolplug.config.document import Document, Section, expand, read_document, section_keys
 from toolplug.config.masking import mask_secrets
-from toolplug.config.problems import validate_section
-from toolplug.config.secrets import read_secret_files
+from toolplug.config.problems import read_secret_files, validate_section
 from toolplug.config.units import Duration, FileMapping, shape_error
 from toolplug.config.yaml_tree import MappingNode
 from toolplug.errors import ConfigError, Problem
-from toolplug.execution.limits.resolved_limits import NO_LIMITS, Limits
 from toolplug.execution.plans import Policy
+from toolplug.execution.resolved_limits import NO_LIMITS, Limits
 from toolplug.execution.user_auth import UserAuth
 from toolplug.host.file.settings import OfferSetting, ToolRuleSetting, acting
 from toolplug.host.file.tool_servers import SECTION, EntrySchema

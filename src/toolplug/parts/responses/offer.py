@@ -15,8 +15,8 @@ from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.render import fragment
 from toolplug.errors import ResponseRefused, UnmatchedStub
-from toolplug.execution.call_hooks.tracers import OwnedTracer
 from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.isolated_hooks import OwnedTracer
 from toolplug.model_apis.stubs import CHOICE, StubTable, StubWarning, expand_builtin_tools, mapped_choice
 from toolplug.parts.responses.limits import MAX_TOOLS
 from toolplug.parts.responses.request import ResponseRequest

@@ -13,7 +13,7 @@ from typing import cast
 from toolplug.catalog.call import CallContext, Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.cluster.processes import Processes
-from toolplug.execution.call_hooks.call_hooks import LiveCallHooks
+from toolplug.execution.call_hooks import LiveCallHooks
 from toolplug.execution.executor import LazyExecutor, open_catalog
 from toolplug.host.host import Host
 from toolplug.part_protocols.host_part import PartServices, RunningPart

@@ -11,7 +11,7 @@ from toolplug.catalog.call import Principal
 from toolplug.catalog.text import clean_text, pluralize
 from toolplug.errors import ApiError, GoneState, SessionGone, StoreConflict, StoreError
 from toolplug.execution.accounting import audit
-from toolplug.execution.limits.limiters import RateLimit
+from toolplug.execution.limiters import RateLimit
 from toolplug.execution.live import LiveCatalog
 from toolplug.parts.sessions.expiry import REMEMBERED, RETRY_S, Expiry, Presence
 from toolplug.parts.sessions.peers.peers import PeerSession

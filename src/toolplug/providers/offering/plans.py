@@ -12,13 +12,12 @@ from toolplug.catalog.definition import ANY_OBJECT, ToolDefinition, ToolRef
 from toolplug.catalog.offering import OfferedEntry, Offering
 from toolplug.catalog.plan import NO_HOOKS, CallRunner, Plan, Target
 from toolplug.errors import InvalidDefinition, ProviderError
-from toolplug.execution.limits.limiters import SourceSwitch
+from toolplug.execution.limiters import SourceSwitch
 from toolplug.execution.plans import CallServices, PlanSource
 from toolplug.providers.entry import ProviderEntry, ProviderState
 from toolplug.providers.lifecycle import run_step
+from toolplug.providers.offering.decorators import contents_of, is_async, messages_of
 from toolplug.providers.offering.definitions import Completion, Prompt, Resource
-from toolplug.providers.offering.prompts import is_async, messages_of
-from toolplug.providers.offering.resources import contents_of
 from toolplug.providers.planning import KIND, plan_builder
 from toolplug.providers.provider import FunctionProvider
 from toolplug.runtime.duplicates import first_repeated

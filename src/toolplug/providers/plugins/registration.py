@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from dataclasses import replace
 from types import ModuleType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import pluggy
 from pluggy import HookImpl, HookimplOpts, Result
@@ -21,9 +21,8 @@ from toolplug import hookspecs
 from toolplug.catalog.catalog import CachedValue, Catalog
 from toolplug.catalog.plan import CallRunner, CallTracer
 from toolplug.crashes import CodeOwner, log_crash
-from toolplug.execution.call_hooks.call_hooks import CallHooks, Monitor
-from toolplug.execution.call_hooks.isolation import CallHook, FailureCounts, OnFailure, count_nothing
-from toolplug.execution.call_hooks.tracers import OwnedTracer
+from toolplug.execution.call_hooks import CallHooks, Monitor
+from toolplug.execution.isolated_hooks import CallHook, FailureCounts, OnFailure, OwnedTracer, count_nothing
 from toolplug.providers.offering.definitions import ConsolePage, OpenToolsetSource
 from toolplug.providers.offering.mcp_extensions import McpExtension
 from toolplug.providers.plugins.changes import ChangeFollower
@@ -31,6 +30,8 @@ from toolplug.providers.plugins.implementations import HOOKS, PROJECT, PluginHoo
 from toolplug.providers.provider import SignInEndpoints
 from toolplug.providers.site import ProviderContext
 from toolplug.search.tools import ToolRanker
+
+T = TypeVar("T")
 
 
 class ToolDescriber(NamedTuple):
@@ -255,32 +256,19 @@ class PluginManager(pluggy.PluginManager):
     def console_pages(self) -> list[ConsolePage]:
         """Return the pages that running plugins offer to the console, with whole paths; one that fails has none."""
         pages: dict[str, ConsolePage] = {}
-        for ask, plugin in self._find_asking("console_pages"):
-            try:
-                for page in cast("Iterable[object]", ask()):
-                    if not isinstance(page, ConsolePage):
-                        raise TypeError(f"{type(page).__name__} is no ConsolePage")
-                    # The first of an id wins, as with tools.
-                    pages.setdefault(page.id, replace(page, path=plugin.mount + page.path))
-            except BaseException as error:  # noqa: BLE001  code of a plugin
-                log_crash("console_pages()", error, plugin.owner, then="the console does not show its pages")
+        for found, plugin in self._ask_each("console_pages", ConsolePage, "the console does not show its pages"):
+            for page in found:
+                # The first of an id wins, as with tools.
+                pages.setdefault(page.id, replace(page, path=plugin.mount + page.path))
         return list(pages.values())
 
     def mcp_extensions(self) -> list[McpExtension]:
         """Return the extensions of the protocol that running plugins have, one of each name."""
-        found: dict[str, _SameName] = {}
-        for ask, plugin in self._find_asking("mcp_extensions"):
-            try:
-                own = list(cast("Iterable[McpExtension]", ask()))
-                # Before any of them is taken: half of what a plugin offers is not what it means.
-                for extension in own:
-                    if McpExtension not in type(extension).__mro__:
-                        raise TypeError(f"{type(extension).__name__} is no McpExtension")
-                for extension in own:
-                    found.setdefault(extension.name, _SameName(plugin.owner, [])).extensions.append(extension)
-            except BaseException as error:  # noqa: BLE001  code of a plugin
-                log_crash("mcp_extensions()", error, plugin.owner, then="it has no extensions")
-        return [each.join() for each in found.values()]
+        named: dict[str, _SameName] = {}
+        for found, plugin in self._ask_each("mcp_extensions", McpExtension, "it has no extensions"):
+            for extension in found:
+                named.setdefault(extension.name, _SameName(plugin.owner, [])).extensions.append(extension)
+        return [each.join() for each in named.values()]
 
     def toolset_sources(self) -> dict[str, OpenToolsetSource]:
         """Return the functions of running plugins that open toolset sources, by kind; one that fails has none."""
@@ -292,6 +280,20 @@ class PluginManager(pluggy.PluginManager):
             except BaseException as error:  # noqa: BLE001  code of a plugin
                 log_crash("toolset_sources()", error, plugin.owner, then="its toolsets have no tools")
         return kinds
+
+    def _ask_each(self, hook: str, kind: type[T], then: str) -> Iterator[tuple[list[T], RunningPlugin]]:
+        """Yield the objects of this kind that each plugin returns; all of one that fails are left out, and `then`."""
+        for ask, plugin in self._find_asking(hook):
+            try:
+                found = list(cast("Iterable[T]", ask()))
+                for each in found:
+                    # Not `isinstance`: the class of a plugin may say anything of itself.
+                    if kind not in type(each).__mro__:
+                        raise TypeError(f"{type(each).__name__} is no {kind.__name__}")
+            except BaseException as error:  # noqa: BLE001  code of a plugin
+                log_crash(f"{hook}()", error, plugin.owner, then=then)
+            else:
+                yield found, plugin
 
     def _implementing(self, hook: str) -> Iterator[HookImpl]:
         caller: pluggy.HookCaller = getattr(self.hook, hook)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import threading
+from collections import Counter
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -21,7 +22,6 @@ from toolplug.providers.lifecycle import CLOSE_S, START_S, await_step, run_step
 from toolplug.providers.plugins.shapes import hooks_of, plugin_of
 from toolplug.providers.provider import FunctionProvider, check_config
 from toolplug.providers.site import TemporaryRoot, stored_sites
-from toolplug.runtime.duplicates import list_repeated
 from toolplug.stores.memory import MemoryStore
 from toolplug.testing.broken_rule import BrokenRule
 from toolplug.testing.provider_rules.offers import listed_offers, requests
@@ -85,7 +85,8 @@ def listing_rules(definitions: Sequence[ToolDefinition]) -> list[BrokenRule]:
     """Return every rule that the definitions break."""
     broken = [
         BrokenRule("names", f"tool {name!r}", "is listed twice", "give one of them another name")
-        for name in list_repeated(item.name for item in definitions)
+        for name, count in Counter(item.name for item in definitions).items()
+        if count > 1
     ]
     return broken + [rule for item in definitions for rule in _definition_rules(item, f"tool {item.name!r}")]
 

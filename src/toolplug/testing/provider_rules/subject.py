@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
 from toolplug.config.run_settings import IN_PROCESS, RunSettings
-from toolplug.execution.limits.resolved_limits import Limits
+from toolplug.execution.resolved_limits import Limits
 from toolplug.providers.entry import DesiredProvider, ProviderEntry
 from toolplug.providers.generation import Generation
 from toolplug.providers.provider import FunctionProvider

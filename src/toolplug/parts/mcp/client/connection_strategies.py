@@ -21,7 +21,7 @@ from toolplug.catalog.call import NO_TRACE_CONTEXT, Ask, CallContext, Report, as
 from toolplug.catalog.text import pluralize
 from toolplug.errors import ToolUnavailable
 from toolplug.execution.accounting import CallAccounting
-from toolplug.execution.limits.limiters import SourceSwitch
+from toolplug.execution.limiters import SourceSwitch
 from toolplug.parts.mcp.client.connection import (
     NO_HEADERS,
     Connect,

@@ -11,13 +11,12 @@ from typing import cast
 from toolplug.catalog.call import EMPTY, CallContext, CannotAsk, ToolCall, ToolResult, ToolStatus, no_report
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.definition import ANY_OBJECT, ToolDefinition, ToolRef
-from toolplug.catalog.gates import Gate, TenantsGate
-from toolplug.catalog.plan import NO_HOOKS, Plan, Target, Tool
+from toolplug.catalog.plan import NO_HOOKS, Gate, Plan, Target, TenantsGate, Tool
 from toolplug.catalog.schema import Schema
 from toolplug.errors import ToolError, ToolUnavailable
 from toolplug.execution.accounting import CallAccounting, CallCounters, LevelKey
-from toolplug.execution.limits.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource, ToolPolicy
+from toolplug.execution.resolved_limits import NO_LIMITS, LimitLevel
 from toolplug.host.file.tool_servers import SERVER_KIND
 from toolplug.parts.mcp.client.connection import BadAnswer, McpAnswer, Repetition, ServerRefused
 from toolplug.parts.mcp.client.connection_strategies import ConnectionStrategy, SwitchedConnection

@@ -12,8 +12,8 @@ from types import MappingProxyType
 
 from toolplug.catalog.definition import ALWAYS, Offer, Offered
 from toolplug.config.units import DEFAULT_ORIGIN
-from toolplug.execution.limits.resolved_limits import NO_LIMITS, Limits
 from toolplug.execution.plans import DEFAULT_POLICY, NO_RULE, Policy, ToolRule
+from toolplug.execution.resolved_limits import NO_LIMITS, Limits
 from toolplug.execution.user_auth import UserAuth
 from toolplug.parts.mcp.discovery.record import ServerName
 from toolplug.signatures.values import canonical

@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.gates import Gate
 from toolplug.catalog.offering import EMPTY_OFFERING, Follow, Offering
+from toolplug.catalog.plan import Gate
 from toolplug.errors import ToolError
 from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.plans import CallServices
@@ -40,8 +40,7 @@ from toolplug.parts.mcp.client.user_lists import ListUpdates, SignInTarget, User
 from toolplug.parts.mcp.discovery.listing import ListReader
 from toolplug.parts.mcp.discovery.offers import NO_OFFERS, FoundOffers, RawOffers
 from toolplug.parts.mcp.discovery.record import NEVER, DiscoveryRecord, FoundTool, ListingFailed, ServerState, hold_back
-from toolplug.parts.mcp.offering.followed_resources import FollowedResources
-from toolplug.parts.mcp.offering.plans import planned_offers
+from toolplug.parts.mcp.offering.plans import FollowedResources, planned_offers
 
 SOON_S = 0.3
 EVERY_S = 1.0

@@ -21,8 +21,7 @@ from typing import NamedTuple
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
 from toolplug.catalog.definition import ToolDefinition, ToolHints
-from toolplug.catalog.gates import Gate, ShownGate
-from toolplug.catalog.plan import Tool
+from toolplug.catalog.plan import Gate, ShownGate, Tool
 from toolplug.catalog.text import pluralize
 from toolplug.errors import StoreError, ToolUnavailable
 from toolplug.execution.plans import CallServices, own_tool

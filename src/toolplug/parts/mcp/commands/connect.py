@@ -20,8 +20,7 @@ from toolplug.cli.keys import NewKey, entry_text, new_key
 from toolplug.cli.options import ConfigOption, JsonOption, config_file, found_config
 from toolplug.cli.output import echo, print_json
 from toolplug.cli.running_host import KEY, check_url
-from toolplug.config.document import read_document
-from toolplug.config.environment import list_variables
+from toolplug.config.document import list_variables, read_document
 from toolplug.config.masking import find_secrets, holds_credentials
 from toolplug.errors import ConfigError, Problem
 from toolplug.foreign.client_files import (

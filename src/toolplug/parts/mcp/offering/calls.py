@@ -26,6 +26,11 @@ MAX_INSTRUCTIONS = 32_768
 RESOURCE_NOT_FOUND = -32002
 """Of versions before 2026-07-28, which has `INVALID_PARAMS` for it."""
 
+METHOD_NOT_FOUND = -32601
+"""The answer of a server that completes nothing to `completion/complete`."""
+
+_NO_VALUES: Mapping[str, object] = {"completion": {"values": ()}}
+
 _PASSED_ON = frozenset({INVALID_PARAMS, INTERNAL_ERROR, RESOURCE_NOT_FOUND})
 
 Match = Callable[[str, str], Mapping[str, object] | None]
@@ -110,7 +115,7 @@ async def complete(
     call_id: str,
     context: CallContext,
 ) -> Mapping[str, object]:
-    """Return MCP's result of `completion/complete`, without values if the entry completes nothing.
+    """Return MCP's result of `completion/complete`, without values if the entry or its server completes nothing.
 
     `reference` is a prompt's name or a template's URI template, `argument` its name and the text so far, `given` the
     other arguments. Raises `RequestRefused`.
@@ -121,16 +126,26 @@ async def complete(
     if found is None:
         raise RequestRefused(INVALID_PARAMS, f'no {what} "{key}"')
     if found.completion is None:
-        return {"completion": {"values": []}}
+        return _NO_VALUES
     name, value = argument
     call = ToolCall(call_id, key, {"argument": name, "value": value, "context": dict(given)})
-    return await _ask(found.completion, what, call, context)
+    result = await run(found.completion, call, context)
+    if result.metadata.get(RPC_CODE) == METHOD_NOT_FOUND:
+        # The host offers completions for all of its servers at once, so a client asks for those of each.
+        return _NO_VALUES
+    return _answer(found.completion, what, call, result)
 
 
 async def _ask(
     plan: Plan, what: str, call: ToolCall, context: CallContext, data: Mapping[str, object] | None = None
 ) -> Mapping[str, object]:
-    result = await run(plan, call, context)
+    return _answer(plan, what, call, await run(plan, call, context), data)
+
+
+def _answer(
+    plan: Plan, what: str, call: ToolCall, result: ToolResult, data: Mapping[str, object] | None = None
+) -> Mapping[str, object]:
+    """Return what a request was answered with. Raises `RequestRefused`."""
     if result.status is ToolStatus.SUCCESS and (answer := as_object(result.structured)):
         return answer
     if result.status is ToolStatus.UNKNOWN_TOOL:  # its source was switched off in the meantime

@@ -12,8 +12,7 @@ from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 from toolplug.catalog.call import CallContext
 from toolplug.crashes import log_crash
 from toolplug.errors import BackendFailed
-from toolplug.execution.call_hooks.isolation import kind_of
-from toolplug.execution.call_hooks.tracers import OwnedTracer
+from toolplug.execution.isolated_hooks import OwnedTracer, kind_of
 from toolplug.parts.responses.backend import Backend, Delta, ModelAnswer, Question, Usage
 
 R = TypeVar("R")

@@ -17,8 +17,8 @@ import orjson
 from toolplug.catalog.text import clean_text, in_one_line, pluralize
 from toolplug.cli.output import echo, paint
 from toolplug.errors import ConfigError, Problem
+from toolplug.packages.loading import file_module, provider_file
 from toolplug.providers.authoring import ToolMark
-from toolplug.providers.loading import file_module, provider_file
 from toolplug.providers.plugins.implementations import marks_of
 
 _TRIAL = "toolplug.client.trial"

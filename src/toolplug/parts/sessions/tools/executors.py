@@ -9,7 +9,7 @@ from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, no_provider
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Target, Tool
 from toolplug.execution.executor import Listener, ToolExecutor, Unsubscribe
-from toolplug.execution.limits.limiters import AbandonedCallLimit, SourceSwitch
+from toolplug.execution.limiters import AbandonedCallLimit, SourceSwitch
 from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.plans import PlanSource
 from toolplug.execution.run import UnknownCalls

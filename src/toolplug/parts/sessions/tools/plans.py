@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from toolplug.catalog.definition import ALWAYS, Offered, ToolDefinition
 from toolplug.catalog.plan import Tool
-from toolplug.execution.limits.resolved_limits import DefaultTimeout, LimitLevel
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource, ToolPolicy
+from toolplug.execution.resolved_limits import DefaultTimeout, LimitLevel
 from toolplug.parts.sessions.tools.session_tool import KIND, SOURCE
 
 DEADLINE_S = 30.0

@@ -48,14 +48,15 @@ export function Approvals({ rest }) {
       if (grant) setTurn((n) => n + 1);
     }
   };
-  useKeys(waiting, chosen, (decision) => decide([chosen], decision).catch(() => {}));
+  const [refused, setRefused] = useState({});
+  useKeys(waiting, chosen, (decision) => decide([chosen], decision).catch((error) => setRefused({ id: chosen.id, error })));
   return html`<header class="page"><div><h1>Approvals</h1><p class="quiet">Calls of your tenant whose policy is ask. A decision holds for this call, or by a rule for those like it.</p></div><${Notify}/></header>
     <${Problem} error=${error} retry=${reload}/>
     ${!data && !error && html`<${Card}><${Loading}/><//>`}
     ${data && rest[0] && !chosen && html`<div class="banner" role="status"><p>${asked ? html`The call of <strong class="mono"><${Text} value=${asked.tool} longest=${120}/></strong> that this link names is ${asked.state === "waiting" ? "expired" : asked.state}.` : "The call that this link names is not known; it may have expired."}</p><a class="plain" href="#/approvals">All approvals</a></div>`}
     ${data && !waiting.length && html`<${Card}><${Empty} title="Nothing waits for you">A call that needs a person appears here by itself.<//><//>`}
     ${waiting.length > 0 && html`<p class="quiet keys-hint"><kbd>A</kbd> approves and <kbd>D</kbd> denies the marked call; <kbd>J</kbd> and <kbd>K</kbd> mark another.</p>`}
-    <div class="stack" aria-live="polite">${waiting.map((each) => html`<${Waiting} key=${each.id} ticket=${each} chosen=${each === chosen} tool=${tools.get(each.tool)} home=${homes.get(each.tool)} journal=${journal} alike=${alike(each)} decide=${decide}/>`)}</div>
+    <div class="stack" aria-live="polite">${waiting.map((each, index) => html`<${Waiting} key=${each.id} ticket=${each} place=${index + 1} chosen=${each === chosen} tool=${tools.get(each.tool)} home=${homes.get(each.tool)} journal=${journal} alike=${alike(each)} refused=${refused.id === each.id && refused.error} decide=${decide}/>`)}</div>
     <${Grants} key=${turn}/>
     ${decided.length > 0 && html`<${Card} title="Decided" note=${count(decided.length, "call")}><ul class="rows">${decided.slice(0, 100).map((each) => html`<li key=${each.id}>
       <div><strong class="mono"><${Text} value=${each.tool} longest=${120}/></strong><small class="quiet">by <${Text} value=${each.subject} longest=${60}/>${each.decided_by && html`, decided by <${Text} value=${each.decided_by} longest=${60}/>`}</small></div>
@@ -89,7 +90,7 @@ function useKeys(waiting, chosen, decide) {
   }, []);
 }
 
-function Waiting({ ticket, chosen, tool, home, journal, alike, decide }) {
+function Waiting({ ticket, chosen, place, tool, home, journal, alike, refused, decide }) {
   const [state, setState] = useState({});
   const box = useRef(null);
   useLayoutEffect(() => { if (chosen) box.current.scrollIntoView({ block: "nearest" }); }, [chosen]);
@@ -105,14 +106,14 @@ function Waiting({ ticket, chosen, tool, home, journal, alike, decide }) {
   const busy = Boolean(state.busy || state.decided);
   const said = fitsSentence(ticket.arguments);
   const many = alike.length > 1 && alike[0] === ticket;
-  return html`<div ref=${box}><${Card} class=${`approval${chosen ? " chosen" : ""}`} label="A call that waits">
+  return html`<div ref=${box}><${Card} class=${`approval${chosen ? " chosen" : ""}`} label=${`Waiting call ${place}: ${shown(ticket.tool, 60)}`}>
     <div class="line wraps"><span class="who-asks"><strong><${Text} value=${ticket.subject} longest=${80}/></strong> wants to call${ticket.agent && html` as agent <strong><${Text} value=${ticket.agent} longest=${80}/></strong>`}${ticket.session && html` in session <span class="mono">${shown(ticket.session, 40)}</span>`}</span>
       <small>${ticket.asked_at && html`asked <${Since} moment=${ticket.asked_at}/> · `}expires <${Since} moment=${ticket.expires_at}/></small></div>
     ${said ? html`<${Sentence} tool=${ticket.tool} given=${ticket.arguments} schema=${tool?.inputSchema}/>` : html`<p class="sentence"><strong class="mono"><${Text} value=${ticket.tool} longest=${120}/></strong></p>`}
     ${(tool?.description || home) && html`<p class="quiet cut-2">${home && html`<span class="mono">${shown(home, 64)}</span>${tool?.description && " · "}`}<${Text} value=${tool?.description ?? ""} longest=${240}/></p>`}
     <div class="more-of"><details open=${!said}><summary class="quiet">Arguments as JSON</summary><${Code} value=${ticket.arguments} label="Arguments"/></details>
     <${AllowLike} ticket=${ticket} tool=${tool} journal=${journal} busy=${busy} done=${(grant) => decide([ticket], "approve", grant)}/></div>
-    <${Problem} error=${state.error}/>
+    <${Problem} error=${state.error ?? refused}/>
     <div class="actions"><button type="button" class="primary" disabled=${busy} onClick=${act([ticket], "approve")}>${state.busy === "approve" ? "Approving …" : "Approve"}</button>
       <button type="button" class="danger" disabled=${busy} onClick=${act([ticket], "deny")}>${state.busy === "deny" ? "Denying …" : "Deny"}</button>
       <span class="apart"></span>${many && html`<button type="button" disabled=${busy} onClick=${act(alike, "approve")}>Approve all ${alike.length} of ${shown(ticket.tool, 60)}</button><button type="button" class="danger" disabled=${busy} onClick=${act(alike, "deny")}>Deny all</button>`}

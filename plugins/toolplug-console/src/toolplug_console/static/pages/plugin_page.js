@@ -23,7 +23,7 @@ export function PluginPage({ page }) {
     <${Problem} error=${error} retry=${reload}/>
     <${Card} label=${title} title=${html`<span>${count(found.length, "row")}</span>`} note=${found.length > SHOWN && `the first ${SHOWN} are shown`}>
       ${!data && !error ? html`<${Loading} rows=${6}/>` : !found.length ? html`<${Empty} title=${all.length ? "No row matches" : "Nothing here yet"}/>`
-        : html`<div class="scroll" tabindex="0" role="region" aria-label=${title}><table><thead><tr>${columns.map((column) => html`<th key=${column} scope="col" class=${numbers.has(column) ? "number" : ""}>${headed(column)}</th>`)}</tr></thead>
+        : html`<div class="scroll" tabindex="0" role="region" aria-label="Rows"><table><thead><tr>${columns.map((column) => html`<th key=${column} scope="col" class=${numbers.has(column) ? "number" : ""}>${headed(column)}</th>`)}</tr></thead>
           <tbody>${found.slice(0, SHOWN).map((row, n) => html`<tr key=${row?.id ?? n}>${columns.map((column) => html`<td key=${column} class=${numbers.has(column) ? "number" : column.endsWith("id") ? "mono" : ""}><${Cell} name=${column} value=${row?.[column]}/></td>`)}</tr>`)}</tbody></table></div>`}<//>`;
 }
 

@@ -5,6 +5,8 @@ import { Badge, Card, clock, Code, count, Empty, html, Loading, Problem, Search,
 const ROW = 58;
 const WIDE = "(min-width: 52.01rem)";
 const MOST_EVENTS = 300;
+// Why a tool cannot be called, in words; other reasons are words already.
+const REASONS = { plugin_gone: "application away" };
 const MOST_PROMPT = 60_000;
 
 /** The state of a session, in the same word on every page. */
@@ -72,7 +74,7 @@ function Detail({ code, visitor, back }) {
       ${session && !session.tools.length && html`<${Empty} title=${session.registered ? "It lends nothing now" : "Not registered yet"}/>`}
       <ul class="rows lent" aria-live="polite">${(session?.tools ?? []).map((each) => html`<li key=${each.name}><div><strong class="mono"><${Text} value=${each.name} longest=${130}/></strong>
         <p class="reason"><${Text} value=${each.description ?? ""} longest=${240}/></p></div><span></span>
-        <${Badge} tone=${each.available === false ? "wait" : "good"}>${each.available === false ? each.reason ?? "unavailable" : "available"}<//></li>`)}</ul><//>
+        <${Badge} tone=${each.available === false ? "wait" : "good"}>${each.available === false ? REASONS[each.reason] ?? each.reason ?? "unavailable" : "available"}<//></li>`)}</ul><//>
     <${Card} title="Events" note=${html`newest first${events.length > 0 && html` · ${count(events.length, "event")}`}`}>
       ${events.length ? html`<ol class="events">${events.map((each, n) => html`<li key=${`${each.id}-${n}`}><details><summary><b>${each.event}</b> <${Text} value=${summary(each)} longest=${160}/> <small class="quiet">${each.data?.timestamp ? clock(each.data.timestamp) : each.at ? clock(each.at) : ""}</small></summary><${Code} value=${each.data} label="Event" longest=${4_000}/></details></li>`)}</ol>`
         : html`<${Empty} title="No events yet"/>`}<//>

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ValidationError
 
 from toolplug.catalog.call import EMPTY, Ask, CallContext, ToolCall
 from toolplug.catalog.exact_json import as_object
-from toolplug.execution.limits.resolved_limits import DEFAULT_TIMEOUT_S
+from toolplug.execution.resolved_limits import DEFAULT_TIMEOUT_S
 from toolplug.parts.mcp.serving.server_endpoint import McpCaller, Message
 from toolplug.providers.offering.mcp_extensions import (
     ExtensionMethod,

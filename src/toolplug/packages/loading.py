@@ -28,9 +28,9 @@ from pydantic import BaseModel
 
 from toolplug.crashes import find_blamed, outline_error
 from toolplug.errors import InvalidDefinition, ProviderError
+from toolplug.packages.entry_points import GROUP, InstalledProvider
 from toolplug.providers.authoring import check_declared, declared_routes, declared_scopes, is_tool
 from toolplug.providers.entry import ProviderState
-from toolplug.providers.entry_points import GROUP, InstalledProvider
 from toolplug.providers.plugins.implementations import NO_HOOKS, TITLE, PluginHooks, asking, module_title
 from toolplug.providers.plugins.shapes import (
     delegating_provider,

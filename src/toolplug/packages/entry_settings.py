@@ -10,12 +10,11 @@ from itertools import islice
 from toolplug.config.document import Section
 from toolplug.config.masking import mask_secrets
 from toolplug.config.model_shape import Shapes
-from toolplug.config.problems import key_hint, secrets_of, validate_section
-from toolplug.config.secrets import read_secret_files
+from toolplug.config.problems import key_hint, read_secret_files, secrets_of, validate_section
 from toolplug.config.yaml_tree import MAX_PROBLEMS, Value
 from toolplug.errors import ConfigError, Problem
+from toolplug.packages.loading import ProviderType
 from toolplug.providers.entry import ProviderEntry
-from toolplug.providers.loading import ProviderType
 
 
 def configure_entry(

@@ -24,10 +24,18 @@ from toolplug.catalog.plan import CallRunner, NeedsApproval, WouldRefuse
 from toolplug.catalog.text import clean_text
 from toolplug.crashes import log_crash
 from toolplug.execution.accounting import audit
-from toolplug.execution.call_hooks.isolation import HOOK_S, CallHook, Given, HookFailure, Wrapper, failure_of
-from toolplug.execution.call_hooks.read_only import read_only_call
-from toolplug.execution.call_hooks.tracers import OwnedTracer, Spans
-from toolplug.execution.limits.limiters import SourceSwitch
+from toolplug.execution.isolated_hooks import (
+    HOOK_S,
+    CallHook,
+    Given,
+    HookFailure,
+    OwnedTracer,
+    Spans,
+    Wrapper,
+    failure_of,
+    read_only_call,
+)
+from toolplug.execution.limiters import SourceSwitch
 from toolplug.execution.results import check_result, readable, text_result
 from toolplug.runtime.running_call import RunningCall
 

@@ -1,33 +1,58 @@
-"""`@prompt`: methods of a provider become prompts of the Model Context Protocol."""
+"""`@prompt` and `@resource`: methods of a provider become prompts and resources of the Model Context Protocol."""
 
 from __future__ import annotations
 
+import base64
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TypeVar, cast, overload
+from typing import Any, TypeVar, cast, overload
 
 from toolplug.catalog.call import CallContext
 from toolplug.catalog.exact_json import as_object
 from toolplug.errors import InvalidDefinition
-from toolplug.providers.authoring import Marked, marked_methods, with_mark
-from toolplug.providers.offering.definitions import NO_COMPLETIONS, Completion, Prompt, PromptArgument
+from toolplug.providers.authoring import Marked, check_once, marked_methods, with_mark
+from toolplug.providers.offering.definitions import NO_COMPLETIONS, Completion, Prompt, PromptArgument, Resource
 from toolplug.signatures.annotations import Names, UnresolvedAnnotation
 from toolplug.signatures.signature import Signature, read_signature
+from toolplug.signatures.values import as_json, why_not_json
 
 Method = TypeVar("Method", bound=Callable[..., object])
 
 
-class PromptMark:
-    """The mark of `@prompt`. `around` has the names at the class, until its annotations are resolved."""
+class OfferMark:
+    """A mark of `@prompt` or `@resource`. `around` has the names at the class, until its annotations are resolved."""
+
+    def __init__(self) -> None:
+        self.around: Names = {}
+        self._read: Signature | None = None
+
+    def read(self, owner: type, item: Marked[Any]) -> Signature:
+        """Return the signature of the method, which is read once."""
+        if self._read is None:
+            self._read = read_signature(item.method, _place(owner, item), owner, self.around)
+            self.around = {}
+        return self._read
+
+
+class PromptMark(OfferMark):
+    """The arguments of `@prompt`."""
 
     def __init__(self, name: str | None, title: str, description: str | None, complete: Mapping[str, Completion]):
+        super().__init__()
         self.name = name
         self.title = title
         self.description = description
         self.complete = complete
-        self.around: Names = {}
-        self.read: Signature | None = None
+
+
+class ResourceMark(OfferMark):
+    """The arguments of `@resource`, as a resource that cannot be read yet."""
+
+    def __init__(self, declared: Resource, described: bool) -> None:
+        super().__init__()
+        self.declared = declared
+        self.described = described
 
 
 @overload
@@ -67,40 +92,81 @@ def prompt(
     return mark if function is None else mark(function)
 
 
-def declare_prompts(owner: type, around: Names) -> None:
-    """Read the `@prompt` methods of a class that was just created; `around`: the names at the class.
+def resource(
+    uri: str,
+    /,
+    *,
+    name: str = "",
+    title: str = "",
+    description: str | None = None,
+    mime_type: str = "",
+    size: int | None = None,
+    complete: Mapping[str, Completion] = NO_COMPLETIONS,
+) -> Callable[[Method], Method]:
+    """Make a method a resource of this URI, or a template if the URI has variables: `@resource("notes://{id}")`.
+
+    `name`: a short name, by default the method's. `title`: a name for people. `description`: replaces the docstring's
+    text. `mime_type`: by default `text/plain` for text, `application/octet-stream` for bytes and `application/json` for
+    any other value. `size`: the number of bytes, if it is known. `complete`: by variable, the values that clients may
+    suggest, or a function from the typed text to values.
+
+    The method is `async def`, or a plain `def`, which runs in a thread. Its parameters are the variables of the URI,
+    which are texts; one annotated `CallContext` receives the context. It returns text, bytes, or a JSON value. Raises
+    `InvalidDefinition`, here or when the class is created.
+    """
+    declared = Resource(
+        uri=uri,
+        read=_unbound,
+        name=name,
+        title=title,
+        description=description or "",
+        mime_type=mime_type,
+        size=size,
+        completions=complete,
+    )
+    return lambda method: with_mark(method, ResourceMark(declared, description is not None), "@resource")
+
+
+def declare_offers(owner: type, around: Names) -> None:
+    """Read the `@prompt` and `@resource` methods of a class that was just created; `around`: the names at the class.
 
     Raises `InvalidDefinition`, but not for an annotation that cannot be resolved yet.
     """
     seen: dict[str, str] = {}
-    for item in marked_methods(owner, PromptMark):
-        item.mark.around = item.mark.around or around
+    for prompted in marked_methods(owner, PromptMark):
+        prompted.mark.around = prompted.mark.around or around
         with suppress(UnresolvedAnnotation):
-            _definition(owner, item, _unbound)
-        name = item.mark.name or item.attribute
-        if seen.setdefault(name, item.attribute) != item.attribute:
-            raise InvalidDefinition(
-                f"{owner.__qualname__}: the methods {seen[name]!r} and {item.attribute!r} are both the prompt {name!r}"
-            )
+            _prompt(owner, prompted, _unbound)
+        check_once(owner, seen, prompted.attribute, f"the prompt {prompted.mark.name or prompted.attribute!r}")
+    for read in marked_methods(owner, ResourceMark):
+        read.mark.around = read.mark.around or around
+        with suppress(UnresolvedAnnotation):
+            _resource(owner, read, _unbound)
+        check_once(owner, seen, read.attribute, f"the resource {read.mark.declared.uri!r}")
 
 
 def _unbound(*_: object) -> object:
-    raise RuntimeError("this prompt belongs to a class, not to an instance")
+    raise RuntimeError("this prompt or resource belongs to a class, not to an instance")
 
 
-def bound_prompts(provider: object) -> Iterator[Prompt]:
-    """Yield the `@prompt` methods of an instance, in the order of definition, base classes first."""
+def bound_prompts(provider: object) -> list[Prompt]:
+    """Return the `@prompt` methods of an instance, in the order of definition, base classes first."""
     owner = type(provider)
-    for item in marked_methods(owner, PromptMark):
-        yield _definition(owner, item, getattr(provider, item.attribute))
+    return [_prompt(owner, item, getattr(provider, item.attribute)) for item in marked_methods(owner, PromptMark)]
 
 
-def _definition(owner: type, item: Marked[PromptMark], method: Callable[..., object]) -> Prompt:
-    mark, place = item.mark, f"{owner.__qualname__}.{item.attribute}"
-    if mark.read is None:
-        mark.read = read_signature(item.method, place, owner, mark.around)
-        mark.around = {}
-    signature = mark.read
+def bound_resources(provider: object) -> list[Resource]:
+    """Return the `@resource` methods of an instance, in the order of definition, base classes first."""
+    owner = type(provider)
+    return [_resource(owner, item, getattr(provider, item.attribute)) for item in marked_methods(owner, ResourceMark)]
+
+
+def _place(owner: type, item: Marked[Any]) -> str:
+    return f"{owner.__qualname__}.{item.attribute}"
+
+
+def _prompt(owner: type, item: Marked[PromptMark], method: Callable[..., object]) -> Prompt:
+    mark, place, signature = item.mark, _place(owner, item), item.mark.read(owner, item)
     properties = as_object(signature.parameters.get("properties"))
     required = cast("Sequence[str]", signature.parameters.get("required", ()))
     arguments: list[PromptArgument] = []
@@ -123,6 +189,31 @@ def _definition(owner: type, item: Marked[PromptMark], method: Callable[..., obj
         )
     except InvalidDefinition as error:
         raise InvalidDefinition(f"{place}: {error}") from None
+
+
+def _resource(owner: type, item: Marked[ResourceMark], method: Callable[..., object]) -> Resource:
+    mark, place, signature = item.mark, _place(owner, item), item.mark.read(owner, item)
+    declared = mark.declared
+    properties = as_object(signature.parameters.get("properties"))
+    if set(properties) != set(declared.variables):
+        wanted = ", ".join(declared.variables) or "none"
+        found = ", ".join(properties) or "none"
+        raise InvalidDefinition(f"{place}: the parameters are {found}, the variables of {declared.uri!r} are {wanted}")
+    values = {
+        name: texts
+        for name, schema in properties.items()
+        if (texts := check_text_parameter(place, name, signature.parameters, schema))
+    }
+    return Resource(
+        uri=declared.uri,
+        read=method_call(method, signature, is_async=item.method.is_async),
+        name=declared.name or item.attribute,
+        title=declared.title,
+        description=declared.description if mark.described else signature.summary,
+        mime_type=declared.mime_type,
+        size=declared.size,
+        completions={**values, **declared.completions},
+    )
 
 
 def check_text_parameter(place: str, name: str, whole: Mapping[str, object], schema: object) -> tuple[str, ...]:
@@ -200,3 +291,16 @@ def _message(value: object) -> dict[str, object]:
 def is_async(function: Callable[..., object]) -> bool:
     """Return whether a call returns a coroutine."""
     return inspect.iscoroutinefunction(inspect.unwrap(function))
+
+
+def contents_of(value: object, uri: str, mime_type: str) -> dict[str, object]:
+    """Return what a resource returned as MCP contents. Raises `TypeError` for a value that is not JSON."""
+    if isinstance(value, str):
+        return {"uri": uri, "mimeType": mime_type or "text/plain", "text": value}
+    if isinstance(value, bytes | bytearray):
+        blob = base64.b64encode(value).decode("ascii")
+        return {"uri": uri, "mimeType": mime_type or "application/octet-stream", "blob": blob}
+    json = as_json(value)
+    if json is None:
+        raise TypeError(f"a resource returns text, bytes or a JSON value: {why_not_json(value)}")
+    return {"uri": uri, "mimeType": mime_type or "application/json", "text": json.text}

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from importlib.metadata import Distribution, EntryPoint, PackageMetadata, distributions, version
 from itertools import groupby
 from pathlib import Path
@@ -180,18 +180,20 @@ def is_editable(distribution: Distribution) -> bool:
 
 def _excluding(requires: Iterable[str], ours: str) -> str:
     """Return the first requirement that excludes this version of toolplug; invalid requirements are ignored."""
-    for text in requires:
-        if not _OUR_NAME.match(text):
-            continue
-        try:
-            requirement = Requirement(text)
-        except InvalidRequirement:
-            continue
-        applies = requirement.marker is None or requirement.marker.evaluate(_NO_EXTRA)
-        # A pre-release of toolplug counts as its version: who installs one wants to try it.
-        if applies and not requirement.specifier.contains(ours, prereleases=True):
-            return str(requirement)
-    return ""
+    return next(filter(None, (_excludes(text, ours) for text in requires if _OUR_NAME.match(text))), "")
+
+
+@lru_cache(
+    maxsize=256
+)  # a parser of its own, and a tenth of the time in which a host is opened or reads its file again
+def _excludes(text: str, ours: str) -> str:
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement:
+        return ""
+    applies = requirement.marker is None or requirement.marker.evaluate(_NO_EXTRA)
+    # A pre-release of toolplug counts as its version: who installs one wants to try it.
+    return str(requirement) if applies and not requirement.specifier.contains(ours, prereleases=True) else ""
 
 
 def _unreadable(distribution: Distribution, error: Exception) -> Problem:

@@ -28,7 +28,7 @@ from toolplug.config.units import (
     format_size,
 )
 from toolplug.execution.accounting import CallAccounting, LevelKey, what_of
-from toolplug.execution.limits.limiters import Uncounted
+from toolplug.execution.limiters import Uncounted
 
 T = TypeVar("T")
 

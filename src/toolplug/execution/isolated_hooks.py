@@ -1,24 +1,89 @@
 """One implementation of a hook around calls, run so that its faults, its delays and its context stay its own.
 
-Callers learn that a check failed; the log says which plugin, what it raised and where.
+Callers learn that a check failed; the log says which plugin, what it raised and where. Hooks see calls with read-only
+arguments, so that no plugin changes what the tool or another plugin gets. Tracers make a span for each call, with the
+W3C headers that tools pass on.
 """
 
 from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextvars import Context, copy_context
+from copy import deepcopy
 from time import perf_counter
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, NoReturn, cast
 
 from pluggy import HookImpl
 
-from toolplug.catalog.call import CallContext, ToolCall, current_frame
-from toolplug.catalog.plan import CallRunner
+from toolplug.catalog.call import CallContext, ToolCall, ToolResult, current_frame, quick_call
+from toolplug.catalog.definition import ToolDefinition
+from toolplug.catalog.plan import CallRunner, CallSpan, CallTracer
 from toolplug.crashes import CodeOwner, log_crash, outline_error
 from toolplug.errors import ToolUnavailable
 from toolplug.runtime.running_call import RunningCall
+
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+
+
+class ReadOnlyDict(dict[Any, Any]):
+    """A `dict` that raises `TypeError` when it is changed; a copy of it is a plain one, and any encoder takes it."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[type[dict[Any, Any]], tuple[object, ...]]:
+        return dict, ([*self.items()],)
+
+
+class ReadOnlyList(list[Any]):
+    """A `list` that raises `TypeError` when it is changed; a copy of it is a plain one, and any encoder takes it."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[type[list[Any]], tuple[object, ...]]:
+        return list, ([*self],)
+
+
+def _refuse(*_: object, **__: object) -> NoReturn:
+    raise TypeError("the arguments of a call are read-only in hooks; copy them, refuse the call, or change its result")
+
+
+_CHANGES = {
+    ReadOnlyDict: ("__setitem__", "__delitem__", "__ior__", "clear", "pop", "popitem", "setdefault", "update"),
+    ReadOnlyList: (
+        *("__setitem__", "__delitem__", "__iadd__", "__imul__", "append", "clear", "extend", "insert", "pop"),
+        *("remove", "reverse", "sort"),
+    ),
+}
+for _kind, _names in _CHANGES.items():
+    for _name in _names:
+        setattr(_kind, _name, _refuse)
+
+
+def read_only_call(call: ToolCall, *, nested: bool) -> ToolCall:
+    """Return the call with read-only arguments: `nested` ones too, where the tool could see a change of those."""
+    call_id, name, given = call
+    # The check of an abstract class costs as much as the copy, and nearly all arguments are a dict.
+    if type(given) is not dict and not isinstance(given, Mapping):
+        return call
+    arguments = _read_only(dict(given)) if nested else ReadOnlyDict(given)  # pyright: ignore[reportUnknownArgumentType]
+    return quick_call(ToolCall, (call_id, name, arguments))
+
+
+def _read_only(value: object) -> object:
+    if type(value) is dict:
+        named = cast("dict[object, object]", value).items()
+        return ReadOnlyDict({key: item if type(item) in _SCALARS else _read_only(item) for key, item in named})
+    if type(value) is list:
+        return ReadOnlyList(
+            [item if type(item) in _SCALARS else _read_only(item) for item in cast("list[object]", value)]
+        )
+    try:
+        return deepcopy(value)  # what a conversion has made of it: a model, a date
+    except Exception:  # noqa: BLE001  code of the value's own class
+        return value
+
 
 _set_frame, _frame = current_frame.set, current_frame.get
 
@@ -258,3 +323,51 @@ def _in_context(
 def _as_tenant(tenant: str, function: Callable[..., Any], given: tuple[object, ...]) -> Any:
     _set_frame((tenant, _frame()[1] + 1))
     return function(*given)
+
+
+_HOOK = "call_tracers"
+
+
+class OwnedTracer(NamedTuple):
+    """A tracer, the plugin that it comes from, and what it has raised."""
+
+    tracer: CallTracer
+    owner: CodeOwner
+    failures: FailureCounts
+
+    def report(self, error: BaseException, call: ToolCall, context: CallContext, then: str) -> None:
+        """Log what the tracer raised, and its consequence, unless it was counted only."""
+        times = self.failures.note(kind_of(error, self.owner))
+        if times is not None:
+            log_raised(_HOOK, self.owner, error, call, context, f"{then}{times}")
+
+
+class Spans:
+    """The spans of one call; what a tracer raises is logged, and affects neither the call nor other tracers."""
+
+    __slots__ = ("_begun", "_call", "context")
+
+    def __init__(
+        self, tracers: tuple[OwnedTracer, ...], tool: ToolDefinition | None, call: ToolCall, context: CallContext
+    ) -> None:
+        self.context: CallContext = context
+        self._call = call
+        self._begun: list[tuple[CallSpan, OwnedTracer]] = []
+        for owned in tracers:
+            try:
+                span = owned.tracer.start(call, self.context, tool)
+                if span is not None:
+                    self._begun.append((span, owned))
+                    # The next tracer begins with these headers: its span is below this one, and the tool gets the
+                    # innermost.
+                    self.context = self.context.of_trace(dict(span.headers))
+            except BaseException as error:  # noqa: BLE001  code of a plugin
+                owned.report(error, call, context, "the call has no span of it")
+
+    def end(self, result: ToolResult | None) -> None:
+        """End the spans, the last first; None if the caller went away."""
+        for span, owned in reversed(self._begun):
+            try:
+                span.end(result)
+            except BaseException as error:  # noqa: BLE001  code of a plugin
+                owned.report(error, self._call, self.context, "its span is lost")

@@ -1,1 +1,0 @@
-"""Hooks of plugins around every call."""
