@@ -8,15 +8,17 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.apart import granted
 from tests.apart.granted import Granted, Listening
 from tests.apart.plain import Plain
 from tests.apart.starting import is_gone, needs_confinement, provider_of, until
+from tests.cli.conftest import Run, run
 
 from toolplug import CallContext, Principal, ToolCall
 from toolplug.apart.entries import apart_class
@@ -26,6 +28,8 @@ from toolplug.net.egress import Egress
 from toolplug.providers.entry import DesiredProvider, ProviderEntry
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.testing import check_provider
+
+__all__ = ["run"]
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.requirement("I36-confined")]
 
@@ -194,27 +198,26 @@ providers:
 """
 
 
-def doctor(folder: Path, more: str = "", **environment: str) -> tuple[int, dict[str, object], str]:
-    """Return the status and the two forms of what `doctor` prints."""
-    (folder / "data").mkdir(exist_ok=True)
-    file = folder / "providers.yaml"
-    file.write_text(FILE.format(path=granted.__file__, more=more))
-    found: list[subprocess.CompletedProcess[str]] = [
-        subprocess.run(
-            [sys.executable, "-m", "toolplug", "doctor", "-c", str(file), *options],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, **environment},
-        )
-        for options in (["--json"], [])
-    ]
-    return found[0].returncode, json.loads(found[0].stdout), found[1].stdout
+Doctor = Callable[..., tuple[int, dict[str, Any], str]]
+
+
+@pytest.fixture
+def doctor(run: Run, tmp_path: Path) -> Doctor:
+    """Return the status and the two forms of what `doctor` prints of this file, with more in `run`."""
+
+    def asked(more: str = "") -> tuple[int, dict[str, Any], str]:
+        (tmp_path / "data").mkdir(exist_ok=True)
+        file = tmp_path / "providers.yaml"
+        file.write_text(FILE.format(path=granted.__file__, more=more))
+        told, text = (run("doctor", "-c", str(file), *options) for options in (["--json"], []))
+        return told.code, json.loads(told.out), text.out
+
+    return asked
 
 
 @needs_confinement
-async def test_doctor_shows_what_is_asked_for_and_granted(tmp_path: Path) -> None:
-    status, found, text = await asyncio.to_thread(doctor, tmp_path)
+def test_doctor_shows_what_is_asked_for_and_granted(doctor: Doctor) -> None:
+    status, found, text = doctor()
     assert status == 0, text
     assert found["processes"] == {
         "made": {
@@ -234,16 +237,19 @@ async def test_doctor_shows_what_is_asked_for_and_granted(tmp_path: Path) -> Non
         assert line in text
 
 
-async def test_doctor_says_where_it_is_not_confined_and_what_to_do(tmp_path: Path) -> None:
-    _, found, text = await asyncio.to_thread(doctor, tmp_path, PATH=str(tmp_path))
+def test_doctor_says_where_it_is_not_confined_and_what_to_do(
+    doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    _, found, text = doctor()
     assert "made runs in a process of its own, not confined" in text
     assert "not confined: bubblewrap is not installed" in json.dumps(found["warnings"])
-    status, found, text = await asyncio.to_thread(doctor, tmp_path, ", confine: required", PATH=str(tmp_path))
+    status, found, text = doctor(", confine: required")
     assert (status, "it must be confined" in text, "apt-get install bubblewrap" in text) == (1, True, True)
 
 
-async def test_a_grant_that_is_not_there_names_its_place(tmp_path: Path) -> None:
-    status, _, text = await asyncio.to_thread(doctor, tmp_path, ", network: ['https://x/']")
+def test_a_grant_that_is_not_there_names_its_place(doctor: Doctor) -> None:
+    status, _, text = doctor(", network: ['https://x/']")
     assert (status, "providers.yaml:7" in text, "a host such as" in text) == (1, True, True)
 
 

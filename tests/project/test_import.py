@@ -10,6 +10,7 @@ import tomllib
 from importlib.metadata import version
 
 import pytest
+from _pytest.assertion.rewrite import AssertionRewritingHook
 from tests.requirement_table import ROOT
 
 OPTIONAL = {
@@ -97,3 +98,11 @@ def test_the_installed_version_is_that_of_the_project() -> None:
     assert project["name"] == "toolplug"
     assert project["requires-python"] == ">=3.11"
     assert version("toolplug") == (ROOT / "VERSION").read_text("utf-8").strip()
+
+
+def test_the_product_is_compiled_once_for_the_tests_and_the_processes_that_they_start() -> None:
+    """Pytest compiles each module of a distribution whose plugin it finds by itself once more, in every worker."""
+    ours = {name: module.__spec__ for name, module in sys.modules.items() if name.startswith("toolplug.")}
+    rewritten = [name for name, spec in ours.items() if spec and isinstance(spec.loader, AssertionRewritingHook)]
+    assert set(rewritten) <= {"toolplug.testing.plugin"}
+    assert "toolplug.testing.provider_rules.life" in ours

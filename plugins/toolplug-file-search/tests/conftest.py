@@ -14,13 +14,16 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import IO, Any
 
 import httpx2
 import pytest
 
 from toolplug import CallContext, Host, Principal, ToolCall, ToolResult, open_host
+from toolplug.apart import ApartCallFailed, FunctionProcess
 from toolplug.http import create_app
+from toolplug_file_search.documents import reader as documents
+from toolplug_file_search.documents.worker import answer
 
 BASE = "http://127.0.0.1"
 TOOLPLUG = Path(sys.executable).with_name("toolplug")
@@ -126,6 +129,47 @@ def serve(tmp_path: Path) -> Serve:
                 yield Served(host, Tenant("one", clients[0], host), Tenant("two", clients[1], host))
 
     return served
+
+
+class KeptProcess:
+    """What a host has of a process that reads documents: it goes on when that host is closed or has none to read."""
+
+    def __init__(self, process: FunctionProcess) -> None:
+        self._process = process
+        self._stopped = False
+        self.seconds = process.seconds
+
+    def run(self, data: bytes, document: IO[bytes]) -> None:
+        """Read a document."""
+        if self._stopped:
+            raise ApartCallFailed("stopped", "it was stopped")
+        self._process.run(data, document)
+
+    def rest(self) -> None:
+        """Leave it as it is."""
+
+    def stop(self) -> None:
+        """Read no more for this host."""
+        self._stopped = True
+
+    close = stop
+
+
+@pytest.fixture(scope="session")
+def reading() -> Generator[FunctionProcess]:
+    """The process of `reading_once`."""
+    seconds, memory, most = documents.DEADLINE_S, documents.MAX_MEMORY, documents.MAX_ANSWER
+    with FunctionProcess(answer, seconds=seconds, memory=memory, max_bytes=most) as process:
+        yield process
+
+
+@pytest.fixture
+def reading_once(reading: FunctionProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let hosts with the provider in their own process read documents with one process for all tests.
+
+    To load what tells the languages apart takes each a second of CPU; tests of the process have their own.
+    """
+    monkeypatch.setattr(documents, "FunctionProcess", lambda *_, **__: KeptProcess(reading))
 
 
 @pytest.fixture

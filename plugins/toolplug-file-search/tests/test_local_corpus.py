@@ -16,7 +16,7 @@ import pytest
 from toolplug import CallContext, Principal, ToolCall, open_host
 from toolplug.errors import ConfigError
 
-pytestmark = [pytest.mark.anyio, pytest.mark.process]
+pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.usefixtures("reading_once")]
 
 IN_HOST: Any = {"run": {"process": False}}
 """For what reads metrics at once: those of a process of its own follow later."""

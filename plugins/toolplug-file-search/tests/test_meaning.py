@@ -23,7 +23,7 @@ from toolplug_file_search.storage.schema import made_corpus
 from toolplug_file_search.vectors.protocol import Near
 from toolplug_file_search.vectors.sqlite import SqliteVectors
 
-pytestmark = [pytest.mark.anyio, pytest.mark.process]
+pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.usefixtures("reading_once")]
 
 Serve = Callable[..., AbstractAsyncContextManager[Any]]
 NOBODY = "http://127.0.0.1:9/v1/embeddings"

@@ -13,7 +13,7 @@ import pytest
 
 from toolplug import ToolStatus
 
-pytestmark = [pytest.mark.anyio, pytest.mark.process]
+pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.usefixtures("reading_once")]
 
 Serve = Callable[..., AbstractAsyncContextManager[Any]]
 

@@ -15,7 +15,7 @@ import pytest
 from toolplug import open_host
 from toolplug.http import create_app
 
-pytestmark = [pytest.mark.anyio, pytest.mark.process]
+pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.usefixtures("reading_once")]
 
 BASE = "http://127.0.0.1"
 Serve = Callable[..., AbstractAsyncContextManager[Any]]
