@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple, cast
@@ -53,7 +54,7 @@ _SCHEME = re.compile(r"(?:Bearer|Basic|Token) +(?P<secret>\S+)", re.IGNORECASE)
 # Prefixes of OpenAI, GitHub, GitLab, Slack and AWS, and `eyJ`, with which every JSON Web Token begins.
 _KEY = re.compile(r"(?<![\w-])(?:sk-|gh[a-z]_|github_pat_|glpat-|xox[a-z]-|AKIA|eyJ)[\w.-]{8,}")
 """API keys of well-known services, by their prefixes."""
-_WORDLIKE = re.compile(r"(?<![\w+-])[\w-]{16,}(?![\w+-])", re.ASCII)
+_WORDLIKE = re.compile(r"(?<![A-Za-z0-9_+-])[A-Za-z0-9_-]{16,}(?![A-Za-z0-9_+-])")
 _HEX = re.compile(r"[0-9a-f]{32,}", re.IGNORECASE)
 _MIXED = 0.45
 """Of the neighbours in random letters and digits 62 % differ in kind; in names such as `MyServer2024` a third do."""
@@ -135,7 +136,8 @@ def _looks_random(word: str, text: str) -> bool:
         return word == text
     kinds = [1 if each.isdigit() else 2 if each.isupper() else 3 for each in word if each not in "-_"]
     changes = sum(one != other for one, other in pairwise(kinds))
-    return all(kinds.count(kind) > 1 for kind in (1, 2, 3)) and changes >= _MIXED * (len(kinds) - 1)
+    found = Counter(kinds)
+    return min(found[1], found[2], found[3]) > 1 and changes >= _MIXED * (len(kinds) - 1)
 
 
 def _is_lost_in(text: str, secret: str) -> bool:
