@@ -17,6 +17,8 @@ pytestmark = pytest.mark.requirement("X-import-formats")
 
 Write = Callable[[str], Path]
 SECRET = "q7Zk2mXw9TfLr4VbN8sD"
+WORDS = "open-sesame-please"
+"""A secret that only its place gives away."""
 NPX = {"command": "npx", "args": ["-y", "server-x"]}
 URL = {"url": "https://mcp.example/mcp"}
 
@@ -179,6 +181,8 @@ ENV = {
     "REDIS": f"redis://:{SECRET}@h",
     "COOKIE": f"session={SECRET}",
     "NESTED": json.dumps({"mcp": json.dumps({"token": SECRET})}),
+    "PGPASSWORD": SECRET,
+    "GITHUBTOKEN": SECRET,
 }
 ARGS = {
     "flag": ["--api-key", SECRET],
@@ -194,6 +198,7 @@ ARGS = {
     "pairs": ["--connection-string", f"Server=h;Password={SECRET};"],
     "service": [f"sk-{SECRET}"],
     "bare scheme": [f"Bearer {SECRET}"],
+    "dotted": ["--set", f"auth.token={SECRET}"],
 }
 REMOTE = {
     "query": {"url": f"https://h.example/mcp?apiKey={SECRET}"},
@@ -210,14 +215,53 @@ PLACES = {
 }
 
 
+NAMELESS = {
+    "env": {"command": "npx", "env": {"NOTION_INTEGRATION": SECRET}},
+    "hexadecimal": {"command": "npx", "env": {"WORKSPACE": "c0ffee00" * 4}},
+    "webhook": {"command": "npx", "env": {"HOOK": f"https://hooks.example/services/T0/B0/{SECRET}"}},
+    "short flag": {"command": "npx", "args": ["-k", SECRET]},
+    "user and password": {"command": "npx", "args": ["-u", f"user:{SECRET}"]},
+    "alone": {"command": "npx", "args": ["-y", "package", SECRET]},
+    "path": {"url": f"https://h.example/{SECRET}/mcp"},
+    "header": {"url": "https://h.example/mcp", "headers": {"X-Custom": SECRET}},
+}
+"""Places whose names do not tell that a secret is there."""
+
+
+@pytest.mark.requirement("C-2-secrets-hidden")
+@pytest.mark.parametrize("place", NAMELESS)
+def test_what_looks_random_is_a_secret_under_any_name(run: Run, write: Write, tmp_path: Path, place: str) -> None:
+    _check_hidden(run, write, tmp_path, NAMELESS[place], "c0ffee00" * 4 if place == "hexadecimal" else SECRET)
+
+
 @pytest.mark.requirement("C-2-secrets-hidden")
 @pytest.mark.parametrize("place", PLACES)
 def test_a_secret_is_nowhere_in_the_output_and_stays_a_variable(
     run: Run, write: Write, tmp_path: Path, place: str
 ) -> None:
+    _check_hidden(run, write, tmp_path, json.loads(json.dumps(PLACES[place]).replace(SECRET, WORDS)), WORDS)
+
+
+@pytest.mark.requirement("C-2-secrets-hidden")
+def test_names_of_packages_and_models_are_no_secrets(run: Run, write: Write, tmp_path: Path) -> None:
+    names = [
+        "@modelcontextprotocol/server-filesystem@2025.11.25",
+        "Meta-Llama-3.1-8B-Instruct-Q4_K_M",
+        "Qwen2-VL-72B-Instruct",
+        "ghcr.io/owner/image@sha256:" + "0123456789abcdef" * 4,
+        "MyServerName2024Version",
+        "2026-11-30T13:22:38",
+    ]
     config = write("providers: {}")
-    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"x": PLACES[place]}}))
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"x": {"command": "npx", "args": names}}}))
+    assert run("discover", "--import", "mcp.json").code == 0
+    assert [name for name in names if name not in config.read_text()] == []
+
+
+def _check_hidden(run: Run, write: Write, tmp_path: Path, entry: object, secret: str) -> None:
+    config = write("providers: {}")
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"x": entry}}))
     dry, done = run("discover", "--import", "mcp.json", "--dry-run"), run("discover", "--import", "mcp.json", "--json")
     assert done.code == 0
-    assert SECRET not in dry.out + dry.err + done.out + done.err + config.read_text()
+    assert secret not in dry.out + dry.err + done.out + done.err + config.read_text()
     assert done.json["imported"]["variables"]

@@ -134,7 +134,10 @@ async def test_an_encoded_body_is_refused_before_it_is_read(host: Host) -> None:
     assert (answer.status, code(answer)) == (404, "route_not_found")
 
 
-@pytest.mark.parametrize("name", sorted(SINGLE))
+OWN = [b"x-toolplug-credential-shop", b"x-toolplug-agent", b"toolplug-principal", b"toolplug-via", b"mcp-session-id"]
+
+
+@pytest.mark.parametrize("name", [*sorted(SINGLE), *OWN])
 async def test_a_header_that_must_not_stand_twice_is_refused_when_it_does(host: Host, name: bytes) -> None:
     answer = await asked(host, [LOCAL, KEY, (name, b"1"), (name, b"1")])
     assert (answer.status, code(answer)) == (400, "invalid_request")

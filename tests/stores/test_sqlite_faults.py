@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -105,6 +106,12 @@ async def test_a_database_of_another_program_is_refused_and_left_as_it_is(tmp_pa
 async def test_an_empty_file_is_filled(tmp_path: Path) -> None:
     (tmp_path / "state.db").touch()
     await _filled(tmp_path / "state.db")
+
+
+@pytest.mark.requirement("H-store-corrupt")
+async def test_a_pipe_is_no_store_and_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "state.db")
+    await _refused(tmp_path / "state.db", "no regular file")
 
 
 @pytest.mark.requirement("H-store-corrupt")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple, cast
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _SECRET_WORD = re.compile(
     r"apikey|auth|authorization|bearer|cookie|credentials?|dsn|keys?|pass(code|phrase|wd|words?)?|pat|pwd|sas|secrets?"
-    r"|sig|signature|tokens?"
+    r"|sig|signature|tokens?|\w+(apikey|pass(phrase|wd|word)|secret|token)"  # the last ones as in PGPASSWORD
 )
 _SECRET_PARENTS = frozenset(("env", "environment", "headers", "cookies", "secrets", "credentials"))
 MASK = "***"
@@ -44,7 +46,7 @@ def mask_secrets(text: str, secrets: Iterable[str]) -> str:
     return text
 
 
-_NAMED = re.compile(r"(?P<before>(?P<name>[A-Za-z_][\w-]*)(?:=|: *))(?P<value>[^/\s].*)", re.DOTALL)
+_NAMED = re.compile(r"(?P<before>(?P<name>[A-Za-z_][\w.-]*)(?:=|: *))(?P<value>[^/\s].*)", re.DOTALL)
 """`TOKEN=x`, as after `--env`, or `Authorization: x`, as after `--header`, but no address."""
 _PASSWORD = re.compile(r"(?<![\w+.-])[A-Za-z][\w+.-]*://[^/@\s:]*:(?P<password>[^/\s]+)@")
 _QUERY = re.compile(r"(?<![\w+.-])[A-Za-z][\w+.-]*://[^?\s]*\?(?P<query>[^#\s]+)")
@@ -52,6 +54,10 @@ _SCHEME = re.compile(r"(?:Bearer|Basic|Token) +(?P<secret>\S+)", re.IGNORECASE)
 # Prefixes of OpenAI, GitHub, GitLab, Slack and AWS, and `eyJ`, with which every JSON Web Token begins.
 _KEY = re.compile(r"(?<![\w-])(?:sk-|gh[a-z]_|github_pat_|glpat-|xox[a-z]-|AKIA|eyJ)[\w.-]{8,}")
 """API keys of well-known services, by their prefixes."""
+_WORDLIKE = re.compile(r"(?<![A-Za-z0-9_+-])[A-Za-z0-9_-]{16,}(?![A-Za-z0-9_+-])")
+_HEX = re.compile(r"[0-9a-f]{32,}", re.IGNORECASE)
+_MIXED = 0.45
+"""Of the neighbours in random letters and digits 62 % differ in kind; in names such as `MyServer2024` a third do."""
 _REFERENCE = re.compile(r"\$\{[^}]*\}")
 _MOST_NESTED = 8
 """Levels of text within text that are looked into, such as a header within JSON within an argument."""
@@ -99,7 +105,8 @@ def find_secrets(text: str, name: str = "", *, _depth: int = 0) -> list[Secret]:
 
     The one function that decides what is a secret within a value, of whatever place: what its name says is one (of
     `Bearer x` only x), also as a parameter of an address, a pair `name=value;`, a key of JSON or a header; passwords of
-    addresses; and the keys of well-known services. References to the environment, `${NAME}`, are none.
+    addresses; the keys of well-known services; and what looks random, as other keys do. References to the environment,
+    `${NAME}`, are none.
     """
     # Each level is a text within a text: without a limit a crafted argument decides how deep it goes.
     if not text or _depth > _MOST_NESTED or not _REFERENCE.sub("", text).strip():
@@ -114,9 +121,23 @@ def find_secrets(text: str, name: str = "", *, _depth: int = 0) -> list[Secret]:
     if not parts:
         found += [Secret("password", part[1]) for part in _PASSWORD.finditer(text)]
         found += [Secret(name, part[0]) for part in _KEY.finditer(text)]
+        found += [Secret(name, part[0]) for part in _WORDLIKE.finditer(text) if _looks_random(part[0], text)]
     found = [_as_written(item, text) for item in dict.fromkeys(found) if not _REFERENCE.search(item.text)]
     # One that cannot be told from the rest of the text takes the rest with it.
     return [Secret(name, text)] if any(_is_lost_in(text, item.text) for item in found) else found
+
+
+def _looks_random(word: str, text: str) -> bool:
+    """Return whether a word has small and capital letters and digits, mixed as no name has them.
+
+    A whole text of hexadecimal digits is random too; within one they are the digest of a commit or an image.
+    """
+    if _HEX.fullmatch(word):
+        return word == text
+    kinds = [1 if each.isdigit() else 2 if each.isupper() else 3 for each in word if each not in "-_"]
+    changes = sum(one != other for one, other in pairwise(kinds))
+    found = Counter(kinds)
+    return min(found[1], found[2], found[3]) > 1 and changes >= _MIXED * (len(kinds) - 1)
 
 
 def _is_lost_in(text: str, secret: str) -> bool:

@@ -92,6 +92,10 @@ SINGLE = frozenset(
 )
 
 
+_OWN = (b"x-toolplug-", b"mcp-", b"toolplug-")
+"""How headers of toolplug and of MCP begin, such as credentials, and those that name the caller, agent or session."""
+
+
 def check_headers(
     raw: Sequence[tuple[bytes, bytes]], headers: Mapping[bytes, bytes], max_bytes: int = MAX_HEADER_BYTES
 ) -> None:
@@ -105,7 +109,7 @@ def check_headers(
     if size > max_bytes:
         raise _too_large(f"{size} bytes of headers, {max_bytes} are allowed")
     if len(headers) < len(raw):
-        twice = first_repeated(name for name, _ in raw if name in SINGLE)
+        twice = first_repeated(name for name, _ in raw if name in SINGLE or name.startswith(_OWN))
         if twice is not None:
             raise invalid_request(f"duplicate header {twice.decode()}; send it once", twice.decode())
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -156,7 +157,14 @@ class SqliteFile:
         with told_as_store_errors(self.path):
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             # SQLite itself would make the file readable for all, as the umask says.
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                # Whoever reads a pipe or a terminal waits for what never comes.
+                is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            finally:
+                os.close(descriptor)
+            if not is_file:
+                raise StoreRefused(f"{self.path} is no regular file; name another in `store`")
             self._check()
             return self._patiently_open()
 

@@ -210,7 +210,7 @@ AT: dict[str, dict[str, Odd]] = {
     "endless lines": {"tools/call": lambda _: for_ever(b'{"jsonrpc": "2.0", "method": "notifications/x"}\n' * 500)},
     "endless garbage": {"tools/call": lambda _: for_ever(b"[]\n" * 20000)},
     "endless odd news": {"tools/call": lambda _: for_ever(ODD_NEWS * 100)},
-    "odd news": {"tools/call": lambda request: (put(ODD_NEWS * 50), answered(request))},
+    "odd news": {"tools/call": lambda request: (put(ODD_NEWS * 300), answered(request))},
     "endless pings": {
         "tools/call": lambda _: for_ever(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n' * 500),
     },

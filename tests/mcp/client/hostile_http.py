@@ -145,7 +145,7 @@ async def some_garbage(server: HostileHttp, request: Request, message: Message) 
 
 async def odd_news(server: HostileHttp, request: Request, message: Message) -> Response:
     odd = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": None, "progress": 1}}
-    return events(*[event(odd)] * 50, event(sane(message)))
+    return events(*[event(odd)] * 1100, event(sane(message)))
 
 
 async def marked(server: HostileHttp, request: Request, message: Message) -> Response:

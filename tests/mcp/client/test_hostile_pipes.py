@@ -135,7 +135,6 @@ async def test_an_opening_that_is_cancelled_leaves_no_process(hostile_server: Op
     [
         ("an endless line", "it sent a line of more than 6,291,456 bytes"),
         ("endless garbage", "it sent more than 1,000 lines in a row that are no messages"),
-        ("endless odd news", "it sent more than 1,000 lines in a row that are no messages"),
     ],
 )
 @pytest.mark.requirement("H-mcp-floods")
@@ -148,7 +147,9 @@ async def test_a_flood_ends_the_connection_and_says_what_it_was(hostile_server: 
         await connection.wait_closed()
 
 
-@pytest.mark.parametrize("mode", ["endless lines", "endless pings", "an endless line", "endless garbage"])
+@pytest.mark.parametrize(
+    "mode", ["endless lines", "endless pings", "endless odd news", "an endless line", "endless garbage"]
+)
 @pytest.mark.requirement("H-mcp-floods")
 async def test_while_one_server_floods_another_one_answers(hostile_server: Opened, mode: str) -> None:
     async with hostile_server(mode) as flooding, hostile_server("sane") as sane:

@@ -119,12 +119,11 @@ class MessageEvents(httpx2.AsyncByteStream):
                     settled = settled or isinstance(message, JSONRPCResponse | JSONRPCError)
                     if isinstance(message, JSONRPCRequest):
                         await asyncio.sleep(_BETWEEN_REQUESTS_S)
-                    if message is None or is_wanted(message):
+                    if message is None or self._passes(message, event):
                         yield _encode(event)
                     continue
                 garbage += 1
-                size = pluralize(len(event.data), "byte")
-                self._log.write(logging.WARNING, "a server sent an event that is no message", size)
+                self._log_garbage(event)
                 if not settled and event.event == "message" and is_meant_as_answer(event.data.encode()):
                     yield _last(BAD_ANSWER, UNREADABLE)
                     return
@@ -149,6 +148,16 @@ class MessageEvents(httpx2.AsyncByteStream):
         self._closed()
         await self._response.aclose()
 
+    def _passes(self, message: JSONRPCMessage, event: httpx2.ServerSentEvent) -> bool:
+        if not is_readable(message):
+            self._log_garbage(event)
+            return False
+        return is_wanted(message)
+
+    def _log_garbage(self, event: httpx2.ServerSentEvent) -> None:
+        size = pluralize(len(event.data), "byte")
+        self._log.write(logging.WARNING, "a server sent an event that is no message", size)
+
     async def _events(self) -> AsyncIterator[httpx2.ServerSentEvent]:
         events = aiter(httpx2.EventSource(self._response, max_event_size=MAX_MESSAGE_BYTES))
         while True:
@@ -168,10 +177,9 @@ def _message(event: httpx2.ServerSentEvent) -> JSONRPCMessage | None:
     if event.event != "message" or not event.data:
         return None
     try:
-        message = jsonrpc_message_adapter.validate_json(event.data, by_name=False)
+        return jsonrpc_message_adapter.validate_json(event.data, by_name=False)
     except ValidationError:
         return None
-    return message if is_readable(message) else None
 
 
 def _encode(event: httpx2.ServerSentEvent) -> bytes:

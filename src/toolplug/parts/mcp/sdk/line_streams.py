@@ -205,11 +205,14 @@ class MessagesIn(_ChildStream):
             if line is None:
                 break
             message = _message(line.removeprefix(BOM_UTF8))  # which some runtimes on Windows write first
-            if message is None or not is_readable(message):
+            if message is None:
                 self._count_garbage(line)
                 self._end_unreadable(line)
                 continue
             self._garbage = 0
+            if not is_readable(message):
+                self._log_garbage(line)
+                continue
             if isinstance(message, JSONRPCResponse | JSONRPCError):
                 self._waiting.pop(str(message.id), None)
             if not is_wanted(message):
@@ -242,8 +245,11 @@ class MessagesIn(_ChildStream):
         if self._garbage > MAX_GARBAGE:
             self.ended_because = f"it sent more than {MAX_GARBAGE:,} lines in a row that are no messages"
         elif line.strip():
-            what = f"{self._child.called!r} sent a line that is no message"
-            self._child.log.write(logging.WARNING, what, pluralize(len(line), "byte"))
+            self._log_garbage(line)
+
+    def _log_garbage(self, line: bytes) -> None:
+        what = f"{self._child.called!r} sent a line that is no message"
+        self._child.log.write(logging.WARNING, what, pluralize(len(line), "byte"))
 
 
 class MessagesOut(_ChildStream):

@@ -61,7 +61,10 @@ def is_wanted(message: JSONRPCMessage) -> bool:
 
 
 def is_readable(message: JSONRPCMessage) -> bool:
-    """Return False for a notification whose parameters the SDK cannot read: it would log a traceback for each."""
+    """Return False for a notification whose parameters the SDK cannot read: it would log a traceback for each.
+
+    Servers send a null `progressToken`, among others, for as long as a call runs.
+    """
     if not isinstance(message, JSONRPCNotification) or not is_wanted(message):
         return True
     try:
