@@ -87,7 +87,7 @@ class Harness:
         self, target: Target, arguments: Any = None, *, context: CallContext = NO_CONTEXT, **rules: Any
     ) -> ToolResult:
         plan = self.plan(target, **rules)
-        return await run(plan, called(arguments), context, plan.hooks.current)
+        return await run(plan, called(arguments), context, True)
 
     def hooks(self, *plugins: object) -> LiveCallHooks:
         """The hooks of these plugins, the first is asked first."""

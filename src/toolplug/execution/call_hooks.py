@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
 from pluggy import HookImpl, Result
@@ -142,11 +141,14 @@ class CallHooks:
         context: CallContext,
         tool: ToolDefinition | None,
         result: ToolResult,
-        within_s: float,
+        until: float,
         max_bytes: int,
     ) -> Awaitable[ToolResult]:
-        """Return what the plugins make of a tool's result; a result that is no answer of a tool stays as it is."""
-        answer = self._apply_changes(call, context, tool, result, perf_counter() + within_s, max_bytes)
+        """Return what the plugins make of a tool's result, by `until` (`perf_counter`).
+
+        A result that is no answer of a tool stays as it is.
+        """
+        answer = self._apply_changes(call, context, tool, result, until, max_bytes)
         if not (self.monitors and result.status in _ANSWERS):
             return answer
         given = {"call": call, "context": context, "tool": tool, "result": result}

@@ -98,10 +98,13 @@ class LiveCatalog(ModelTools):
         plan, session = tool.plan, self._session
         if plan.forward is not None:
             return plan.forward(self, call, context)
-        hooked = plan.hooks.current is not None
+        hooks = plan.hooks.current
+        hooked = hooks is not None
         if session is not None and context.session != session and (hooked or _looks_at(plan, context)):
             context = context.of_session(session)
-        return _run_hooked(tool, call, context) if hooked else run(plan, call, context)
+        if hooked and hooks.traces:
+            return _run_traced(tool, call, context)
+        return run(plan, call, context, hooked, tool.definition)
 
     async def _not_found(self, catalog: Catalog, call: ToolCall, context: CallContext) -> ToolResult:
         """Answer the call of a name that is not in the catalog."""
@@ -321,19 +324,17 @@ class MergedExecutor(_View):
             self._source_changed(CatalogDiff())
 
 
-async def _run_hooked(tool: Tool, call: ToolCall, context: CallContext) -> ToolResult:
-    """Run a call with the hooks that plugins have when it begins, in the spans of their tracers."""
+async def _run_traced(tool: Tool, call: ToolCall, context: CallContext) -> ToolResult:
+    """Run a call in the spans of the tracers that plugins have when it begins."""
     plan, listed = tool.plan, tool.definition
     hooks = plan.hooks.current
     # Read again: the plugins may have gone since `execute` saw them.
     if hooks is None:
         return await run(plan, call, context)
-    # Before anything is awaited: a plugin that is removed from now on waits for the end of this call.
+    # Here as well as in `run`, since the spans end after it.
     hooks.calls.running += 1
     try:
-        if not hooks.traces:
-            return await run(plan, call, context, hooks, listed)
-        return await hooks.trace(listed, call, context, lambda context: run(plan, call, context, hooks, listed))
+        return await hooks.trace(listed, call, context, lambda context: run(plan, call, context, True, listed))
     finally:
         hooks.calls.leave()
 

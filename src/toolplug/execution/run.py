@@ -183,7 +183,8 @@ async def _try(it: PipelineCall) -> ToolResult:
         return result
     if it.hooks is not None and it.hooks.changes:
         limit = it.plan.max_result_bytes
-        result = await it.hooks.change_result(it.shown or it.call, it.context, it.tool, result, it.left_s, limit)
+        until = it.began + it.seconds
+        result = await it.hooks.change_result(it.shown or it.call, it.context, it.tool, result, until, limit)
     return await within_size(it.plan, result, it.context)
 
 
@@ -194,87 +195,103 @@ _REFUSED = frozenset({ToolStatus.DENIED, ToolStatus.LIMITED, ToolStatus.UNKNOWN_
 
 
 async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
-    plan: Plan,
-    call: ToolCall,
-    context: CallContext,
-    hooks: CallHooks | None = None,
-    tool: ToolDefinition | None = None,
+    plan: Plan, call: ToolCall, context: CallContext, hooked: bool = False, tool: ToolDefinition | None = None
 ) -> ToolResult:
     """Run one call by its plan and return its result. Raises only the caller's own cancellation.
 
-    `hooks` are those of the plan's host at the moment of the call, None for none; they see the `tool` as it is listed.
+    A `hooked` call has the hooks of its plan's host at the moment when it begins; they see the `tool` as it is listed.
     """
     began = perf_counter()
     result, inner, shown, seconds, needs, claim = None, call, None, plan.timeout_s, None, None
+    hooks = plan.hooks.current if hooked else None
+    if hooks is not None:
+        # Before anything is awaited: a plugin that is removed from now on waits for the end of this call.
+        hooks.calls.running += 1
     try:
-        # Everything that can refuse comes first and awaits nothing, so that a refused call costs no task and no turn.
-        nested = current_frame.get()[1] >= MAX_DEPTH
-        if plan.gates or nested or not plan.switch.open:
-            result = _check_gates(plan, call, context, nested)
-        if result is None:
-            inner = _prepare(plan, call)
-            if hooks is not None:
-                shown = read_only_call(inner, nested=plan.copies or plan.convert is not None) if hooks.shows else inner
-    # Its size is limited too: a converter of the provider may raise an error with a text of megabytes.
-    except BaseException as error:  # noqa: BLE001  a converter is the provider's own code
-        result = await within_size(plan, error_result(call, error, plan, context), context)
-    if result is None:
         try:
-            # Without a deadline of the caller the plan's own time stands, and no clock is read.
-            seconds = seconds if context.deadline is None else allowed_seconds(plan, context, began)
-            asked = hooks is not None and hooks.asks
-            if asked and hooks is not None and shown is not None:
-                result, needs = await _find_veto(call, shown, context, tool, hooks, began + seconds)
-            # Asked again after the hooks, whose time counts for the call; without hooks and deadline nothing can have
-            # passed.
-            if (asked or context.deadline is not None) and began + seconds <= perf_counter():
-                result = timed_out(call, limit_seconds(plan, context, seconds))
-            elif result is None and (plan.needs_pipeline or context.idempotency_key is not None or needs is not None):
-                if plan.at_once is not None and needs is context.approval is context.idempotency_key is None:
-                    claim = plan.at_once.claim_at_once(plan, call, inner, context)
-                if claim is None:
-                    it = PipelineCall(plan, call, inner, context, began, seconds, hooks, tool, shown, needs)
-                    result = await run_pipeline(it)
-            # The one limiter of the short way: every provider has it, and an integer is compared faster than a limiter
-            # is asked.
-            if result is None and plan.abandoned.running >= plan.abandoned.limit:
-                plan.counters.limited_by(ABANDONED)
-                result = limited_result(call, plan.abandoned.refusal())
-            elif result is None:
-                outcome = begin(plan, call, inner, context, began, seconds)
-                result = await wait_for_result(call, outcome, context) if isinstance(outcome, StartedCall) else outcome
-                if result is not None and hooks is not None and hooks.changes:
-                    left_s = began + seconds - perf_counter()
-                    result = await hooks.change_result(
-                        shown or call, context, tool, result, left_s, plan.max_result_bytes
-                    )
-                if result is None:
+            # Everything that can refuse comes first and awaits nothing, so that a refused call costs no task and no
+            # turn.
+            if plan.gates or not plan.switch.open or current_frame.get()[1] >= MAX_DEPTH:
+                result = _check_gates(plan, call, context)
+            if result is None:
+                inner = _prepare(plan, call)
+                shown = _show(plan, inner) if hooks is not None and hooks.shows else inner
+        # Its size is limited too: a converter of the provider may raise an error with a text of megabytes.
+        except BaseException as error:  # noqa: BLE001  a converter is the provider's own code
+            result = await within_size(plan, error_result(call, error, plan, context), context)
+        if result is None:
+            try:
+                # Without a deadline of the caller the plan's own time stands, and no clock is read.
+                seconds = seconds if context.deadline is None else allowed_seconds(plan, context, began)
+                asked = hooks is not None and hooks.asks
+                if asked and hooks is not None and shown is not None:
+                    result, needs = await _find_veto(call, shown, context, tool, hooks, began + seconds)
+                # Asked again after the hooks, whose time counts for the call; without hooks and deadline nothing can
+                # have passed.
+                if (asked or context.deadline is not None) and began + seconds <= perf_counter():
                     result = timed_out(call, limit_seconds(plan, context, seconds))
-                # Characters may be several bytes: a text that is short enough in the worst case is not encoded to
-                # measure it.
-                elif len(result.output) * ASCII_SAFE > plan.max_result_bytes:
-                    result = await within_size(plan, result, context)
-            if claim is not None:
-                result, was_reached = _add_claim(result, claim)
-                await claim.release() if not was_reached else None
-        # The one exception that leaves: its caller is gone. `GeneratorExit` means that the loop is gone too, and
-        # nothing can be awaited any more.
-        except (asyncio.CancelledError, GeneratorExit) as left:
-            plan.counters.record(ToolStatus.CANCELLED, perf_counter() - began)
-            if hooks is not None and hooks.observes and isinstance(left, asyncio.CancelledError):
-                await _note(hooks, shown or call, context, tool, _cancelled_result(call), perf_counter() - began)
-            raise
-        except Exception as error:  # noqa: BLE001  stores and limiters may fail too
-            result = error_result(call, error, plan, context)
-    status, duration_s = result.status, perf_counter() - began
-    plan.counters.record(status, duration_s)
-    if status in _REFUSED:
-        _audit_refusal(call, result, context)
-    if hooks is not None and hooks.observes:
-        shown = shown or read_only_call(call, nested=False)
-        if (noted := hooks.report_answer(shown, context, tool, result, duration_s, seconds - duration_s)) is not None:
-            await noted  # as `_note`, without its coroutine, which would cost each call 0.2 µs
-    return result
+                elif result is None and (plan.needs_pipeline or not (context.idempotency_key is needs is None)):
+                    claim = _claim_at_once(plan, call, inner, context, needs)
+                    if claim is None:
+                        it = PipelineCall(plan, call, inner, context, began, seconds, hooks, tool, shown, needs)
+                        result = await run_pipeline(it)
+                # The one limiter of the short way: every provider has it, and an integer is compared faster than a
+                # limiter is asked.
+                if result is None and plan.abandoned.running >= plan.abandoned.limit:
+                    plan.counters.limited_by(ABANDONED)
+                    result = limited_result(call, plan.abandoned.refusal())
+                elif result is None:
+                    result = begin(plan, call, inner, context, began, seconds)
+                    if isinstance(result, StartedCall):
+                        result = await wait_for_result(call, result, context)
+                    if result is not None and hooks is not None and hooks.changes:
+                        until, limit = began + seconds, plan.max_result_bytes
+                        result = await hooks.change_result(shown or call, context, tool, result, until, limit)
+                    if result is None:
+                        result = timed_out(call, limit_seconds(plan, context, seconds))
+                    # Characters may be several bytes: a text that is short enough in the worst case is not encoded to
+                    # measure it.
+                    elif len(result.output) * ASCII_SAFE > plan.max_result_bytes:
+                        result = await within_size(plan, result, context)
+                if claim is not None:
+                    result, was_reached = _add_claim(result, claim)
+                    await claim.release() if not was_reached else None
+            # The one exception that leaves: its caller is gone. `GeneratorExit` means that the loop is gone too, and
+            # nothing can be awaited any more.
+            except (asyncio.CancelledError, GeneratorExit) as left:
+                plan.counters.record(ToolStatus.CANCELLED, perf_counter() - began)
+                if hooks is not None and hooks.observes and isinstance(left, asyncio.CancelledError):
+                    await _note(hooks, shown or call, context, tool, _cancelled_result(call), perf_counter() - began)
+                raise
+            except Exception as error:  # noqa: BLE001  stores and limiters may fail too
+                result = error_result(call, error, plan, context)
+        status, duration_s = result.status, perf_counter() - began
+        plan.counters.record(status, duration_s)
+        if status in _REFUSED:
+            _audit_refusal(call, result, context)
+        if hooks is not None and hooks.observes:
+            shown = shown or read_only_call(call, nested=False)
+            noted = hooks.report_answer(shown, context, tool, result, duration_s, seconds - duration_s)
+            if noted is not None:
+                await noted  # as `_note`, without its coroutine, which would cost each call 0.2 µs
+        return result
+    finally:
+        if hooks is not None:
+            hooks.calls.leave()
+
+
+def _show(plan: Plan, inner: ToolCall) -> ToolCall:
+    """Return the call as plugins see it, whose changes of it the tool may not see."""
+    return read_only_call(inner, nested=plan.copies or plan.convert is not None)
+
+
+def _claim_at_once(
+    plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, needs: str | None
+) -> ApprovalClaim | None:
+    """Return the right to run that a grant gives without a wait; None if there is none, or something else to ask."""
+    if plan.at_once is None or not (needs is context.approval is context.idempotency_key is None):
+        return None
+    return plan.at_once.claim_at_once(plan, call, inner, context)
 
 
 def _audit_refusal(call: ToolCall, result: ToolResult, context: CallContext) -> None:
@@ -352,7 +369,7 @@ def _unknown_tool(call: ToolCall, text: str, context: CallContext) -> ToolResult
     return text_result(call._replace(name=readable(call.name)), ToolStatus.UNKNOWN_TOOL, readable(text))
 
 
-def _check_gates(plan: Plan, call: ToolCall, context: CallContext, nested: bool) -> ToolResult | None:
+def _check_gates(plan: Plan, call: ToolCall, context: CallContext) -> ToolResult | None:
     """Return the refusal of a gate; a hidden tool reads as an unknown one, before any refusal of a visible tool."""
     # A source that is switched off is as good as not there: its tools must not be told from unknown names.
     hidden = not plan.switch.open
@@ -366,7 +383,7 @@ def _check_gates(plan: Plan, call: ToolCall, context: CallContext, nested: bool)
             refusal = denied_result(call, gate.name, reason)
     if hidden:
         return gone_result(call)
-    if refusal is None and nested:
+    if refusal is None and current_frame.get()[1] >= MAX_DEPTH:
         return denied_result(call, "depth", f"tools call one another {MAX_DEPTH} deep")
     return refusal
 
