@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from toolplug import (
     FunctionProvider,
     FunctionRegistry,
     Principal,
+    ProviderContext,
     ToolCall,
     ToolResult,
     ToolStatus,
@@ -229,3 +232,32 @@ def test_completion_shows_what_users_need_and_everything_else_still_works() -> N
     assert {"call", "catalog", "execute", "for_openai", "answer", "records"} <= {*shown}
     assert len(shown) <= 15
     assert all(hasattr(registry, name) for name in (*shown, "apply", "add_dependent"))
+
+
+class Slow(FunctionProvider):
+    async def start(self, site: ProviderContext) -> None:
+        await site.in_thread(self.work)
+
+    def work(self) -> None:
+        """Take two seconds, a tenth of a processor."""
+        for _ in range(10):
+            began = time.thread_time()
+            while time.thread_time() - began < 0.02:
+                pass
+            time.sleep(0.2)
+
+
+class Hung(FunctionProvider):
+    async def start(self, site: ProviderContext) -> None:
+        await asyncio.Event().wait()
+
+
+@pytest.mark.slow
+@pytest.mark.requirement("H-time-loop")
+async def test_a_start_that_gets_little_of_the_processor_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolplug.providers.generation.START_S", 0.4)
+    async with FunctionRegistry({"slow": Slow()}) as registry:
+        assert [record.state for record in registry.records()] == ["active"]
+    with pytest.raises(ConfigError, match=r"has not ended after 0\.4 s"):
+        async with FunctionRegistry({"hung": Hung()}):
+            pass

@@ -349,7 +349,7 @@ class RunningParts:
 
         what = f"open() of the part {part.name!r}"
         try:
-            await await_step(entry, what, begin, START_S)
+            await await_step(entry, what, begin, START_S, while_working=True)
             run_step(entry, what, partial(self._show_metrics, begun[0], self._open.get(part.name)))
         except ProviderError as error:
             await _close_each(begun)

@@ -20,7 +20,6 @@ from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint
 from itertools import compress, count
 from pathlib import Path
-from time import process_time
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -43,6 +42,7 @@ from toolplug.providers.plugins.shapes import (
 )
 from toolplug.providers.provider import FunctionProvider, build_provider, config_model
 from toolplug.runtime.threads import begun_in_own_thread
+from toolplug.runtime.timers import WorkTime
 from toolplug.signatures.annotations import unread_signature
 
 _LOG = logging.getLogger("toolplug.providers")
@@ -50,8 +50,6 @@ _LOG = logging.getLogger("toolplug.providers")
 IMPORT_S = 10.0
 MAX_DATA = 8 * 1024 * 1024
 """Characters of the data files of an entry in a lock: 50,000 files with paths of a hundred characters."""
-IDLE_SHARE = 0.01
-"""An import that used less of a processor than this, of the time for which it was waited, hangs."""
 
 
 def list_no_data(config: object, folder: Path) -> Mapping[str, str]:
@@ -229,15 +227,12 @@ def _configure(provider: FunctionProvider, key: str, config: object) -> Function
 def _import(found: InstalledProvider, within_s: float) -> object:
     # A thread that can be given up: an import cannot be interrupted.
     outcome = begun_in_own_thread(partial(_import_named, found), name=f"toolplug-import-{found.type}")
-    began = looked = process_time()
+    work = WorkTime(within_s)
     while True:
         try:
             return outcome.result(within_s)
         except TimeoutError:
-            # The time of the processor tells an import that works from one that hangs: on a busy machine both take
-            # long.
-            before, looked = looked, process_time()
-            if looked - began < within_s and looked - before >= within_s * IDLE_SHARE:
+            if work.goes_on():
                 continue
         raise _make_error(found, f"importing {found.entry_point.module} has not ended after {within_s:g} s")
 

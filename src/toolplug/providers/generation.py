@@ -147,7 +147,7 @@ async def open_generation(
     enter_site(provider, site)
     try:
         if running is None and not is_started(provider):
-            await await_step(entry, "start()", lambda: provider.start(site), START_S)
+            await await_step(entry, "start()", lambda: provider.start(site), START_S, while_working=True)
             # Read again: a provider in a process of its own knows its hooks once that has started.
             hooks = hooks_of(plugin_of(provider)) if entry.apart else hooks
         catalog = Catalog(planned_tools(entry, provider, services, switch, threads))

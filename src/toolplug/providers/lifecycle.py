@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from toolplug.crashes import find_blamed, log_crash, outline_error
 from toolplug.errors import HostKeyError, InvalidDefinition, ProviderError
 from toolplug.providers.entry import ProviderEntry, ProviderState
-from toolplug.runtime.timers import LoopTimeout
+from toolplug.runtime.timers import LoopTimeout, WorkTime
 
 T = TypeVar("T")
 Step = Callable[[], Coroutine[Any, Any, object]]
@@ -29,15 +29,29 @@ def run_step(entry: ProviderEntry, what: str, function: Callable[[], T]) -> T:
 
 
 async def await_step(
-    entry: ProviderEntry, what: str, step: Callable[[], Coroutine[Any, Any, object]], within_s: float
+    entry: ProviderEntry,
+    what: str,
+    step: Callable[[], Coroutine[Any, Any, object]],
+    within_s: float,
+    *,
+    while_working: bool = False,
 ) -> None:
-    """Wait for a step in its own task, at most so many seconds. Raises `ProviderError` if it fails or does not end."""
+    """Wait for a step in its own task, at most so many seconds. Raises `ProviderError` if it fails or does not end.
+
+    `while_working`: longer, as long as this process works, until it has had so many seconds of a processor.
+    """
     # A task of its own: cancel scopes that a step leaves open would otherwise cancel the host.
     task = asyncio.create_task(_outcome(step), name=f"toolplug-{what}-{entry.key}")
+    work = WorkTime(within_s)
     try:
-        # Not `asyncio.timeout`: on a busy machine other providers import at the same time and hold the loop.
-        async with LoopTimeout(within_s):
-            await asyncio.wait({task})
+        while not task.done():
+            # Not `asyncio.timeout`: on a busy machine other providers import at the same time and hold the loop.
+            try:
+                async with LoopTimeout(within_s):
+                    await asyncio.wait({task})
+            except TimeoutError:
+                if not (while_working and work.goes_on()):
+                    raise
     except asyncio.CancelledError:
         task.cancel()
         raise

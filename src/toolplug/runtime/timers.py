@@ -1,10 +1,11 @@
-"""Timeouts: one timer of the loop for many waits, and one that is not believed before the loop has had its turn."""
+"""Timeouts: one timer of many waits, one that is not believed before the loop had its turn; and work that goes on."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from math import inf
+from time import process_time
 from types import TracebackType
 from typing import Any, Self
 
@@ -121,3 +122,23 @@ class LoopTimeout:
         else:
             self._timer = None
             self._timeout.reschedule(now)
+
+
+class WorkTime:
+    """Tells what works from what hangs, by the time of the processor: on a busy machine both take long.
+
+    It was waited for `within_s` seconds at a time.
+    """
+
+    IDLE_SHARE = 0.01
+    """What used less of a processor than this, of the time for which it was waited, hangs."""
+
+    def __init__(self, within_s: float) -> None:
+        self._within_s = within_s
+        self._began = self._looked = process_time()
+
+    def goes_on(self) -> bool:
+        """Return whether this process has worked since the last look, and has not had `within_s` of a processor."""
+        before, self._looked = self._looked, process_time()
+        worked_s = self._looked - before
+        return self._looked - self._began < self._within_s and worked_s >= self._within_s * self.IDLE_SHARE

@@ -173,7 +173,7 @@ async def bare_rules(subject: Subject) -> list[BrokenRule]:
         site = stored_sites(lambda: store, root)(entry.key)
         listed: Sequence[ToolDefinition] = ()
         try:
-            await await_step(entry, "start()", lambda: provider.start(site), START_S)
+            await await_step(entry, "start()", lambda: provider.start(site), START_S, while_working=True)
             listed = run_step(entry, "tools()", lambda: tuple(provider.tools()))
         except ProviderError as error:
             broken.append(BrokenRule("starts", "start() and tools()", str(error), "fix the cause"))
