@@ -128,7 +128,7 @@ replicas: $(READY)
 		TOOLPLUG_WIRE=$$deployment $(BIN)/python -m pytest -m wire -n 0 tests/wire
 
 judge-many: export TOOLPLUG_CLIENTS := all
-judge-many: $(READY) clients  ## The wire tests, MCP conformance and the client matrix, in every deployment; long nemeses, 1,000 kills, all shares
+judge-many: $(READY) clients  ## The wire tests, MCP conformance and the client matrix, in every deployment; long nemeses, 1,000 kills
 	TOOLPLUG_WIRE=all $(BIN)/python -m pytest -m wire -n 0 tests/wire tests/clients
 	$(BIN)/python -m pytest -m judge -n 0 --timeout=1200 tests/clients/test_matrix.py tests/clients/test_open_webui.py
 	TOOLPLUG_WIRE=all $(BIN)/python -m pytest -m judge -n 0 --timeout=1200 tests/conformance/test_server.py

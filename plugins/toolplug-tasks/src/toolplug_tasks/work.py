@@ -172,7 +172,7 @@ class Work:
                 state = cast("str | None", result.get("requestState"))
                 result = await self._call.run(context, during=self._ask_during, responses=responses, state=state)
             elif ticket is not None and ticket != context.approval:
-                if not await self.try_begin(WAITS) or not await self._decided(ticket):
+                if not await self.try_begin(WAITS) or not await self._wait_for_decision(ticket):
                     return result
                 self.message = ""
                 context = context._replace(approval=ticket)
@@ -180,7 +180,7 @@ class Work:
             else:
                 return result
 
-    async def _decided(self, ticket: str) -> bool:
+    async def _wait_for_decision(self, ticket: str) -> bool:
         """Wait for the decision on a ticket, and return whether the call may run."""
         self._waits_for_decision = True
         try:
