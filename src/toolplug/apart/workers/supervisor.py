@@ -68,7 +68,8 @@ class WorkerSupervisor:
         self._stopping = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: WorkerRefused | None = None
-        self.failures = self._useless = 0
+        self.failures: int = 0
+        self._useless = 0
         self._warned = ""
 
     def stop(self) -> None:
