@@ -115,9 +115,10 @@ public-types: $(READY)
 imports:
 	nice $(BIN)/lint-imports
 
-# Two at a time: beside the slow tests, much of which is waiting, the others run in turn.
+# Branches are counted alone: it makes tests twice as slow, and some have a timeout to keep.
 judge: $(READY) clients  ## The slow tests: kill sweeps, fuzzing, soaks, the client matrix, coverage
-	@$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target judged replicas coverage public-types
+	@status=0; $(MAKE) --no-print-directory -j2 --keep-going --output-sync=target judged replicas public-types || status=1; \
+		$(MAKE) --no-print-directory coverage && exit $$status
 
 judged: $(READY)
 	$(BIN)/python -m pytest -m judge -n $(JUDGES) --timeout=1200 --durations=40
