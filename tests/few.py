@@ -5,7 +5,9 @@ Counting branches makes a test more than twice as slow, and `make test` runs all
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
+from importlib import import_module
 
 import pytest
 
@@ -23,6 +25,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = set(sample([item.nodeid for item in items]))
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
     items[:] = [item for item in items if item.nodeid in kept]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish() -> None:
+    """Saves the branches that were reached: a worker that takes long to end is killed, and they would be lost."""
+    if "coverage" in sys.modules:
+        counting = import_module("coverage").Coverage.current()
+        if counting is not None:
+            counting.save()
 
 
 def sample(names: list[str]) -> list[str]:

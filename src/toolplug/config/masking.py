@@ -121,7 +121,9 @@ def find_secrets(text: str, name: str = "", *, _depth: int = 0) -> list[Secret]:
     if not parts:
         found += [Secret("password", part[1]) for part in _PASSWORD.finditer(text)]
         found += [Secret(name, part[0]) for part in _KEY.finditer(text)]
-        found += [Secret(name, part[0]) for part in _WORDLIKE.finditer(text) if _looks_random(part[0], text)]
+        known = {secret.text for secret in found}  # as a password, which has a name of its own
+        words = (part[0] for part in _WORDLIKE.finditer(text))
+        found += [Secret(name, word) for word in words if word not in known and _looks_random(word, text)]
     found = [_as_written(item, text) for item in dict.fromkeys(found) if not _REFERENCE.search(item.text)]
     # One that cannot be told from the rest of the text takes the rest with it.
     return [Secret(name, text)] if any(_is_lost_in(text, item.text) for item in found) else found
