@@ -18,7 +18,7 @@ from toolplug.host.keys.host_key import Sealer
 from toolplug.net.egress import Egress
 from toolplug.net.issuer_answers import MAX_TOKEN_CHARS, InvalidAnswer, IssuedTokens, read_tokens
 from toolplug.parts.credentials.issuers import UnknownClient
-from toolplug.parts.credentials.oauth import OAuthCredentials
+from toolplug.parts.credentials.oauth import CLIENTS, OAuthCredentials
 from toolplug.parts.credentials.sign_ins import AskedSignIn, BegunSignIn
 from toolplug.parts.credentials.tokens import UserConnection, UserTokens, user_key
 from toolplug.stores.memory import MemoryStore
@@ -266,3 +266,19 @@ async def test_a_client_that_the_issuer_has_lost_is_registered_again(served: Ser
     with pytest.raises(UnknownClient, match="does not know the host as its client"):
         await served.finish(begun, OAUTH, "code", None)
     assert (await served.press()).start.client_id == "client-2"
+
+
+async def test_a_client_without_a_secret_is_kept_as_it_was_by_earlier_releases(
+    served: Served, issuer: ScriptedIssuer
+) -> None:
+    issuer.registered = {"token_endpoint_auth_method": "none"}
+    assert (await served.press()).start.client_id == "client-1"
+    [key] = await served._store.keys(CLIENTS)
+    record = await served._store.read(key)
+    assert record is not None
+    sealer, bound = await served._sealer(), key.removeprefix(CLIENTS).encode()
+    kept = json.loads(sealer.unseal(record.value, bound))
+    assert (kept["id"], kept["secret"]) == ("client-1", None)
+    await served._store.commit(key, sealer.seal(json.dumps({"id": "client-0", "secret": None}).encode(), bound))
+    begun = await served.press()
+    assert (begun.start.client_id, begun.start.auth_method) == ("client-0", "none")

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from toolplug.catalog.call import CREDENTIAL_NEEDED, SIGN_IN_NEEDED, Principal
 from toolplug.config.units import timestamp
@@ -55,7 +55,7 @@ class _HostClient(BaseModel, frozen=True):
     """The host as a client of an issuer; `auth_method` is the one that the issuer has registered it with."""
 
     id: str
-    secret: str = ""
+    secret: str | None = Field(None, repr=False)
     auth_method: str | None = None
 
 
@@ -236,12 +236,12 @@ class OAuthCredentials:
         async with self.http(owner, oauth.issuer) as http:
             found = await issuers.find_issuer(http, owner, oauth, self._endpoints(owner))
             client = await self._client(issuers, http, found, oauth, asked.base, redirect_uri)
-        metadata, state = found.metadata, secrets.token_urlsafe(32)
+        metadata, state, secret = found.metadata, secrets.token_urlsafe(32), client.secret or ""
         start = UserTokens(
             access="",
             client_id=client.id,
-            client_secret=client.secret,
-            auth_method=issuers.method_of(client.secret, found, client.auth_method),
+            client_secret=secret,
+            auth_method=issuers.method_of(secret, found, client.auth_method),
             token_endpoint=str(metadata.token_endpoint),
             refresh_endpoint=found.refresh_endpoint,
             revocation_endpoint=str(metadata.revocation_endpoint or ""),
@@ -325,7 +325,7 @@ class OAuthCredentials:
         document = f"{base}/connect/client.json" if base.startswith("https://") else ""
         known = issuers.known_client(found, oauth.client, document)
         if known is not None:
-            return _HostClient(id=known.id, secret=known.secret.get_secret_value() if known.secret else "")
+            return _HostClient(id=known.id, secret=known.secret.get_secret_value() if known.secret else None)
         name = _name_client(found.name, redirect_uri, found.scope)
         record, bound = await self._store.read(name), name.removeprefix(CLIENTS).encode()
         if record is not None:
@@ -334,9 +334,7 @@ class OAuthCredentials:
             except Unsealable:
                 pass  # registered under a key that is gone
         made = await issuers.register(http, found, redirect_uri)
-        client = _HostClient(
-            id=made.client_id, secret=made.client_secret or "", auth_method=made.token_endpoint_auth_method
-        )
+        client = _HostClient(id=made.client_id, secret=made.client_secret, auth_method=made.token_endpoint_auth_method)
         left_s = made.client_secret_expires_at - self._store.now() if made.client_secret_expires_at else None
         if left_s is None or left_s > 0:
             value = (await self._sealer()).seal(client.model_dump_json().encode(), bound)
