@@ -55,8 +55,7 @@ _ORDER = f"""
 The host calls the constructor, `start`, `call_tracers`, `tools`, `prompts`, `resources`, `routes` and `collectors`,
 each once. Then the plugin receives calls, and `diagnose` if it is inspected. At the end the host calls `aclose` once,
 also if `start` failed. `start` may take {START_S:g} s in which the process does nothing, or of work, and `aclose`
-{CLOSE_S:g} s. An exception in a
-hook affects only its own plugin.
+{CLOSE_S:g} s. An exception in a hook affects only its own plugin.
 """
 
 

@@ -45,7 +45,7 @@ _RUN = (
 )
 """What the process runs: the folder of this package may be on the host's path by a variable that it does not get.
 
-What it imports stays: to look for garbage meanwhile is a twelfth of the start.
+The collector is off while it imports, as all of that stays: it would take a twelfth of the start.
 """
 _RUN_THERE = "import sys; from toolplug.apart.worker import main; main(*map(int, sys.argv[1:3]))"
 """What an interpreter of another environment runs, with the toolplug that is installed there."""

@@ -127,7 +127,7 @@ class LoopTimeout:
 class WorkTime:
     """Tells what works from what hangs, by the time of the processor: on a busy machine both take long.
 
-    It was waited for `within_s` seconds at a time.
+    Made when a wait begins, and asked each time when `within_s` seconds of it have passed.
     """
 
     IDLE_SHARE = 0.01
