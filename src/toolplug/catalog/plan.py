@@ -397,7 +397,17 @@ class Plan:
 
 
 class Tool(NamedTuple):
-    """A definition and the plan behind it."""
+    """A definition and the plan behind it.
+
+    ```python
+    from toolplug import Catalog
+    from toolplug.catalog import Tool
+
+    def list_read_only(catalog: Catalog) -> list[str]:
+        tools: list[Tool] = list(catalog.values())
+        return [each.definition.name for each in tools if each.definition.hints.read_only]
+    ```
+    """
 
     definition: ToolDefinition
     plan: Plan

@@ -136,6 +136,15 @@ class FileMapping(BaseModel):
     """A mapping of the file: frozen, without unknown keys and without implicit conversions.
 
     `elsewhere` has the place, as a hint, of keys that people write here and that are set in another way.
+
+    ```python
+    from toolplug.config import Duration, FileMapping
+
+    class Section(FileMapping):
+        pause: Duration = 10.0
+
+    assert Section.model_validate({"pause": "2m"}).pause == 120.0
+    ```
     """
 
     elsewhere: ClassVar[Mapping[str, str]] = MappingProxyType({})

@@ -136,6 +136,13 @@ class HostApprovals(Approval, Protocol):
     """The approvals of one host.
 
     What is written here is how a host answers that can ask nobody: every call that needs an approval is refused.
+
+    ```python
+    from toolplug import HostApprovals
+
+    async def count_tickets(approvals: HostApprovals, tenant: str) -> int:
+        return len(await approvals.waiting(tenant))
+    ```
     """
 
     async def claim(
@@ -206,7 +213,16 @@ NO_APPROVALS: HostApprovals = NoApprovals()
 
 
 class PartApprovals:
-    """Asks the approvals that the host has when a call is made: plans are built before its parts are open."""
+    """Asks the approvals that the host has when a call is made: plans are built before its parts are open.
+
+    ```python
+    from toolplug import NO_APPROVALS, HostApprovals, PartApprovals, PartServices
+
+    def find_approvals(services: PartServices) -> HostApprovals:
+        asked = services.calls.approvals
+        return asked.current if isinstance(asked, PartApprovals) else NO_APPROVALS
+    ```
+    """
 
     def __init__(self) -> None:
         self.use(NO_APPROVALS)
