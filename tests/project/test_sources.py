@@ -8,6 +8,7 @@ from pathlib import PurePath
 
 import pytest
 from tests.project.sources import everything, product
+from tests.requirement_table import ROOT
 
 pytestmark = pytest.mark.slow
 
