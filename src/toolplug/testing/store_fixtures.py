@@ -51,7 +51,7 @@ class OpenStore(Protocol):
 class StoreFixtures:
     """A clock that tests set, and an open store on it that keeps `KEPT` events per log."""
 
-    pytestmark = pytest.mark.anyio
+    pytestmark: pytest.MarkDecorator = pytest.mark.anyio
 
     @pytest.fixture
     def anyio_backend(self) -> str:
