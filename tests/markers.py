@@ -87,16 +87,25 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
     Those of the agent frameworks alone take thirteen. Markers are written in the module that they are for.
     """
-    wanted = config.option.markexpr
-    if not collection_path.match("test_*.py") or wanted not in {*KINDS, QUICK}:
+    wanted = _kinds_of(config.option.markexpr)
+    if wanted is None or not collection_path.match("test_*.py"):
         return None
     text = collection_path.read_text("utf-8")
     found = _OF_MODULE.search(text)
-    of_module = found.group() if found is not None else ""
-    if wanted in ALONE or wanted == QUICK:
-        others = ("judge", "framework", "wire") if wanted == QUICK else [kind for kind in KINDS if kind not in ALONE]
-        return True if any(f"mark.{kind}" in of_module for kind in others) else None
-    return None if f"mark.{wanted}" in text else True
+    of_module = _kinds_in(found.group()) if found is not None else frozenset[str]()
+    return None if wanted & (of_module or _kinds_in(text) | {"unit"}) else True
+
+
+def _kinds_of(expression: str) -> frozenset[str] | None:
+    """Return the kinds that an expression of `-m` chooses; None if it is about more than kinds."""
+    if expression == QUICK:
+        return frozenset(KINDS) - {"judge", "framework", "wire"}
+    chosen = frozenset(expression.split(" or "))
+    return chosen if chosen <= frozenset(KINDS) else None
+
+
+def _kinds_in(text: str) -> frozenset[str]:
+    return frozenset(kind for kind in KINDS if f"mark.{kind}" in text)
 
 
 @pytest.hookimpl(tryfirst=True)
