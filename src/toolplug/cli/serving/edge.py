@@ -235,14 +235,15 @@ class _EdgeConnection(HttpToolsProtocol):
     def _feed(self, piece: memoryview) -> memoryview:
         """Give the parser the data, and return what is still to be parsed."""
         heads, parts, in_body = self._heads, self._body_parts, self._in_body
-        assert self.parser is not None, "the connection is open"
+        parser = self.parser
+        assert parser is not None, "the connection is open"
         try:
-            self.parser.feed_data(piece)
+            parser.feed_data(piece)
         except httptools.HttpParserUpgrade as upgrade:
             if self._should_upgrade():
                 self._begin_websocket()
                 return _NOTHING
-            self._ignore_upgrade()
+            self._ignore_upgrade(parser)
             return piece[upgrade.args[0] :]
         except httptools.HttpParserError:
             if not self._refused:
@@ -259,14 +260,13 @@ class _EdgeConnection(HttpToolsProtocol):
             self._refuse_head()
         return _NOTHING
 
-    def _ignore_upgrade(self) -> None:
+    def _ignore_upgrade(self, parser: httptools.HttpRequestParser) -> None:
         """Parse a head again as that of a request which asks for no upgrade.
 
         The parser takes what follows a head with an upgrade for another protocol. Java's own client asks for HTTP/2
         with its first request, which may have a body.
         """
-        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
-        lines = [b"%s %s HTTP/%s" % (method, self.url, version)]
+        lines = [b"%s %s HTTP/%s" % (parser.get_method(), self.url, parser.get_http_version().encode())]
         lines += [b"%s: %s" % field for field in self.scope["headers"] if field[0] != b"upgrade"]
         self._ignores_upgrade = False
         self.parser = httptools.HttpRequestParser(self)
@@ -297,6 +297,7 @@ class _EdgeConnection(HttpToolsProtocol):
         """Start the request."""
         self._in_head = False
         self._upgrading = self._asks_for_websocket()
+        assert self.parser is not None, "it calls this"
         if self.parser.should_upgrade() and not self._upgrading and self._get_upgrade() is not None:
             self._ignores_upgrade = True
             return

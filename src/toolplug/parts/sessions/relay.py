@@ -56,7 +56,7 @@ class RelayedRequest:
     """A waiting request. `answer` and `report` are those of its caller; None if that waits in another process.
 
     `caller` is the name of that other process, if the request is to end with it. `until` is the deadline, in seconds on
-    the store's clock. It is sent only once it is `published`: an answer ahead of its record would be refused as unknown.
+    the store's clock. It is sent once it is `published`: an answer ahead of its record would be refused as unknown.
     """
 
     id: str
