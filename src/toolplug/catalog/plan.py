@@ -264,14 +264,26 @@ class Approval(Protocol):
     """Approval of calls by a person; `claim_at_once` is not for calls that name one, nor where a plugin wants one."""
 
     async def claim(
-        self, plan: Plan, call: ToolCall, context: CallContext, why: str | None = None
+        self,
+        plan: Plan,
+        call: ToolCall,
+        context: CallContext,
+        why: str | None = None,
+        tool: ToolDefinition | None = None,
     ) -> ApprovalClaim | ToolResult:
         """Return the right to make an approved call, else a refusal with the way to approve it; `why`: a plugin's."""
         ...
 
-    def claim_at_once(self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext) -> ApprovalClaim | None:
+    def claim_at_once(
+        self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, tool: ToolDefinition | None = None
+    ) -> ApprovalClaim | None:
         """Return the right to make a call where nothing is awaited for it, None to `claim` it; `inner` is decoded."""
         ...
+
+
+def listed_name(call: ToolCall, tool: ToolDefinition | None) -> str:
+    """Return the canonical name of the tool that is called, for people and logs: models call it by its wire name."""
+    return call.name if tool is None else tool.name
 
 
 class NeedsApproval(NamedTuple):

@@ -24,8 +24,8 @@ from prometheus_client.registry import Collector
 
 from toolplug import library_types
 from toolplug.catalog.call import EMPTY, CallContext, Principal, ToolCall
-from toolplug.catalog.definition import ToolRef
-from toolplug.catalog.plan import EndableWork, Plan
+from toolplug.catalog.definition import ToolDefinition, ToolRef
+from toolplug.catalog.plan import EndableWork, Plan, listed_name
 from toolplug.config.units import timestamp
 from toolplug.execution.limiters import (
     ABANDONED_DRAIN_S,
@@ -338,16 +338,25 @@ class WatchedPolicy(NamedTuple):
     accounting: CallAccounting
     rule: str
 
-    async def claim(self, plan: Plan, call: ToolCall, context: CallContext, why: str | None = None) -> NothingClaimed:
+    async def claim(
+        self,
+        plan: Plan,
+        call: ToolCall,
+        context: CallContext,
+        why: str | None = None,
+        tool: ToolDefinition | None = None,
+    ) -> NothingClaimed:
         """Count and audit what the policy would have done."""
-        return self.claim_at_once(plan, call, call, context)
+        return self.claim_at_once(plan, call, call, context, tool)
 
-    def claim_at_once(self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext) -> NothingClaimed:
+    def claim_at_once(
+        self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, tool: ToolDefinition | None = None
+    ) -> NothingClaimed:
         """Count and audit what the policy would have done."""
         ref = plan.ref
         self.accounting.watch(ref.source, ref.name, self.rule)
         said = {"rule": self.rule, "would": "denied", "call_id": call.id}
-        audit("tool.call", "watched", context.principal, call.name, context.request_id, None, **said)
+        audit("tool.call", "watched", context.principal, listed_name(call, tool), context.request_id, None, **said)
         return _NOTHING_CLAIMED
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple, Protocol
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
+from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Approval, ApprovalClaim, Plan
 from toolplug.errors import ApiError
 from toolplug.execution.results import denied_result
@@ -129,7 +130,9 @@ NO_TERMS = DecisionTerms()
 class ClaimAtOnce(Protocol):
     """Returns the right to make a call where nothing must be awaited for it: `Approval.claim_at_once`."""
 
-    def __call__(self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext) -> ApprovalClaim | None: ...
+    def __call__(
+        self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, tool: ToolDefinition | None = None
+    ) -> ApprovalClaim | None: ...
 
 
 class HostApprovals(Approval, Protocol):
@@ -146,14 +149,21 @@ class HostApprovals(Approval, Protocol):
     """
 
     async def claim(
-        self, plan: Plan, call: ToolCall, context: CallContext, why: str | None = None
+        self,
+        plan: Plan,
+        call: ToolCall,
+        context: CallContext,
+        why: str | None = None,
+        tool: ToolDefinition | None = None,
     ) -> ApprovalClaim | ToolResult:
         """Return the right to make an approved call, else a refusal with the way to approve it; `why`: a plugin's."""
         return denied_result(
             call, "approval", "a person must approve this call, and this host has no part that asks one"
         )
 
-    def claim_at_once(self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext) -> ApprovalClaim | None:
+    def claim_at_once(
+        self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, tool: ToolDefinition | None = None
+    ) -> ApprovalClaim | None:
         """Return the right to make a call where nothing is awaited for it, None to `claim` it; `inner` is decoded."""
         return None
 
@@ -233,7 +243,12 @@ class PartApprovals:
         self.claim_at_once: ClaimAtOnce = approvals.claim_at_once
 
     async def claim(
-        self, plan: Plan, call: ToolCall, context: CallContext, why: str | None = None
+        self,
+        plan: Plan,
+        call: ToolCall,
+        context: CallContext,
+        why: str | None = None,
+        tool: ToolDefinition | None = None,
     ) -> ApprovalClaim | ToolResult:
         """Use up the approval of this call; else the refusal, with the ticket that a person can decide."""
-        return await self.current.claim(plan, call, context, why)
+        return await self.current.claim(plan, call, context, why, tool)

@@ -9,12 +9,11 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from enum import Enum
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from subprocess import PIPE, STDOUT
 from typing import NamedTuple, TypeAlias
-
-from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType]  # trio, where it is not installed
 
 from toolplug.cli.options import operator
 from toolplug.cli.output import problems_in
@@ -80,6 +79,7 @@ async def changes(file: Path, running: Callable[[], ProviderCode], *, since_ns: 
     replace files. Files saved after `since_ns`, a time before anything was read, are changes too. Files of providers
     count as the configuration: a reload is enough for them.
     """
+    awatch = import_module("watchfiles").awatch  # of the extra `server`: `serve --stdio` has its reloads without
     seen: Marks = {}
     while True:
         code = running()

@@ -17,6 +17,7 @@ from time import monotonic
 from typing import Any, Literal, cast
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall
+from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.catalog.plan import Plan
 from toolplug.errors import ApiError, StoreConflict, StoreError
@@ -70,7 +71,9 @@ class Grants:
         self.events: TicketEvents | None = None
 
     # It runs for each call that a grant allows, in a fifth of the time of `claim`.
-    def claim_at_once(self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext) -> GrantClaim | None:
+    def claim_at_once(
+        self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, tool: ToolDefinition | None = None
+    ) -> GrantClaim | None:
         """Return the right of a call that a grant in memory allows, which counts no calls; else None."""
         principal = context.principal
         # As long as the view is there, it keeps this `ref`.

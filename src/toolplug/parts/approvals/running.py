@@ -11,8 +11,9 @@ from secrets import token_hex
 from typing import NamedTuple
 
 from toolplug.catalog.call import DECIDE_SCOPE, EMPTY, CallContext, Principal, ToolCall, ToolResult
+from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.exact_json import dump_json, load_json
-from toolplug.catalog.plan import Plan, Refusal
+from toolplug.catalog.plan import Plan, Refusal, listed_name
 from toolplug.catalog.text import clean_text
 from toolplug.errors import ApiError, InvalidJson, StoreConflict, StoreError
 from toolplug.execution.accounting import audit
@@ -110,7 +111,12 @@ class Approvals:
         self.events: TicketEvents | None = None
 
     async def claim(
-        self, plan: Plan, call: ToolCall, context: CallContext, why: str | None = None
+        self,
+        plan: Plan,
+        call: ToolCall,
+        context: CallContext,
+        why: str | None = None,
+        tool: ToolDefinition | None = None,
     ) -> Claim | GrantClaim | ToolResult:
         """Use up the approval of this call; else the refusal, with the ticket that a person can decide.
 
@@ -126,7 +132,7 @@ class Approvals:
                 # Before a grant that counts: the call that was approved is not one of those after it.
                 or await self._use_approved(plan, call, context)
                 or await self.grants.claim(plan, call, context, counted=True)
-                or (await self._new(plan, call, context, why) if context.approval is None else _other_call(call))
+                or (await self._new(plan, call, tool, context, why) if context.approval is None else _other_call(call))
             )
         except StoreError as error:
             _LOG.error("the store of approvals fails: %s", error)
@@ -304,9 +310,12 @@ class Approvals:
         await self._write(ticket_key(kept["tenant"], ticket_id), kept, revision)
         return made
 
-    async def _new(self, plan: Plan, call: ToolCall, context: CallContext, why: str | None) -> ToolResult:
+    async def _new(
+        self, plan: Plan, call: ToolCall, tool: ToolDefinition | None, context: CallContext, why: str | None
+    ) -> ToolResult:
         body = await self._digest(plan, call, context)
-        kept = question_of(plan, call, context, why, self._store.now(), self.life_s, body)
+        listed = call._replace(name=listed_name(call, tool))
+        kept = question_of(plan, listed, context, why, self._store.now(), self.life_s, body)
         same = equal_key(kept)
         index = await self._store.read(same)
         if index is not None and (asked := await self._still_waiting(kept, index.value)) is not None:
