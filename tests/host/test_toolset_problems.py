@@ -82,9 +82,7 @@ def test_the_shape_of_both_sections_is_checked(config: Write) -> None:
         "toolsets.dotted.prefix: should be a lower-case letter, then up to 31 of a-z 0-9 _ -, not 'a.b'",
         "toolsets.dotted.from: there is no provider 'nots' under providers (nearest: 'notes')",
         "toolsets.empty.prefix: should be a lower-case letter, then up to 31 of a-z 0-9 _ -, not ''",
-        "toolsets.empty.from: should be provider: and the key of a provider, mcp: and the id of an MCP server, or the"
-        " kind of a plugin's source, a colon and its address, not"
-        " 'notes'",
+        "toolsets.empty.from: should be provider:notes for a provider, or mcp:notes for an MCP server, not 'notes'",
         "toolsets.none.prefix: the key 'prefix' is missing",
         "toolsets.none.from: should be provider: and the key of a provider, mcp: and the id of an MCP server, or the"
         " kind of a plugin's source, a colon and its address, not"

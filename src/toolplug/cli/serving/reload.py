@@ -81,6 +81,7 @@ async def changes(file: Path, running: Callable[[], ProviderCode], *, since_ns: 
     """
     awatch = import_module("watchfiles").awatch  # of the extra `server`: `serve --stdio` has its reloads without
     seen: Marks = {}
+    logged = ""
     while True:
         code = running()
         files = {file, *code.files}
@@ -94,7 +95,10 @@ async def changes(file: Path, running: Callable[[], ProviderCode], *, since_ns: 
             if late:
                 yield Watched.FILE if late <= files else Watched.CODE
                 continue
-        _LOG.info("watching %s", ", ".join(map(str, (file, *sorted({*code.files, *folders} - {file})))))
+        watched = ", ".join(map(str, (file, *sorted({*code.files, *folders} - {file}))))
+        if watched != logged:
+            _LOG.info("watching %s", watched)
+            logged = watched
         changed = set[Path]()
         parents = {path.parent for path in files}
         async for _ in awatch(*parents, *folders, rust_timeout=LOOK_EVERY_MS, yield_on_timeout=True):
