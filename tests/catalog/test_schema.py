@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolplug.catalog.schema import MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_SCHEMA_NODES, Schema
-from toolplug.catalog.validation.compiled import MAX_REPORTED
+from toolplug.catalog.validation.compiled import MAX_REPORTED, is_json_schema
 from toolplug.catalog.validation.schema_references import MAX_EXPANDED_REFERENCES
 from toolplug.errors import InvalidDefinition
 
@@ -409,3 +409,33 @@ def test_a_value_that_is_not_json_is_refused_in_a_line(value: object) -> None:
     lines = Schema({"properties": {"a": {"type": "string"}}}).refusals(value)
     assert len(lines) == 1
     assert lines[0].startswith("/: not JSON: ")
+
+
+_TEXTS = st.sampled_from(["a", "b", 1])
+_PROPERTIES = st.dictionaries(
+    st.sampled_from(["a", "pattern", "type"]),
+    st.fixed_dictionaries(
+        {"type": st.sampled_from(["string", "null", "list", ["string"], 1])},
+        optional={"title": _TEXTS, "default": st.just({"$ref": "none"}), "enum": st.just(1), "minLength": st.just(-1)},
+    ),
+)
+
+
+@given(
+    st.fixed_dictionaries(
+        {"type": st.sampled_from(["object", "array", 1])},
+        optional={
+            "properties": _PROPERTIES,
+            "required": st.lists(_TEXTS) | st.just("a"),
+            "additionalProperties": st.sampled_from([True, {}, 1]),
+            "description": _TEXTS,
+        },
+    )
+)
+def test_a_plain_schema_is_checked_as_the_metaschema_does(schema: dict[str, object]) -> None:
+    try:
+        Schema(schema).check()
+    except InvalidDefinition:
+        assert not is_json_schema(schema)
+    else:
+        assert is_json_schema(schema)

@@ -87,6 +87,23 @@ print(libraries & set(sys.modules))
     assert done.stdout == "set()\n"
 
 
+@pytest.mark.process
+def test_a_tool_of_plain_arguments_is_listed_without_the_library_that_validates_them() -> None:
+    code = """
+import asyncio, sys
+from toolplug import FunctionRegistry, tool
+@tool
+def add(text: str, count: int = 1) -> str:
+    return text * count
+async def listed():
+    async with FunctionRegistry([add]) as registry:
+        print("add" in registry.catalog, "jsonschema_rs" in sys.modules)
+asyncio.run(listed())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True False\n"
+
+
 def test_the_mandatory_dependencies_are_those_that_authors_and_registries_need() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert {re.split("[^a-z-]", needed)[0] for needed in project["dependencies"]} == MANDATORY

@@ -33,6 +33,8 @@ _VALIDATORS = Validators()  # of the process, so that all hosts share one valida
 _LEAVES = (str, int, float, NoneType)
 _UNREADABLE = "/: not JSON"
 _SCALAR_TYPES = frozenset({"string", "integer", "number", "boolean", "null"})
+_PLAIN_OBJECT = frozenset({"type", "properties", "required", "additionalProperties", "title", "description"})
+_PLAIN_PROPERTY = frozenset({"type", "title", "description", "default"})
 
 
 class Schema:
@@ -80,7 +82,8 @@ class Schema:
 
         The schema is compiled only if it has references or patterns, or the meta-schema refuses it.
         """
-        if not _NEEDS_COMPILING.search(self.text) and is_json_schema(self.value):
+        # Most are plain: for them the library, 3 MB of a server at rest, waits for the first call.
+        if _is_plain(self.value) or (not _NEEDS_COMPILING.search(self.text) and is_json_schema(self.value)):
             return
         check_patterns(self.value)
         compile_schema(self.text)
@@ -132,6 +135,34 @@ class Schema:
 
     def __repr__(self) -> str:
         return f"Schema({self.text.decode()})"
+
+
+def _is_plain(value: Mapping[str, object]) -> bool:
+    """Return whether a schema is one of objects of scalars that is valid by the few keywords it has."""
+    properties, required = value.get("properties"), value.get("required", [])
+    if value.get("type") != "object" or not isinstance(properties, dict) or not isinstance(required, list):
+        return False
+    names = cast("list[object]", required)
+    return (
+        _has_only(value, _PLAIN_OBJECT)
+        and isinstance(value.get("additionalProperties", False), bool)
+        and all(isinstance(name, str) for name in names)
+        and len(set(names)) == len(names)
+        and all(_is_plain_property(item) for item in cast("dict[str, object]", properties).values())
+    )
+
+
+def _is_plain_property(item: object) -> bool:
+    if not isinstance(item, dict):
+        return False
+    value = cast("dict[str, object]", item)
+    kind = value.get("type")
+    return isinstance(kind, str) and kind in _SCALAR_TYPES and _has_only(value, _PLAIN_PROPERTY)
+
+
+def _has_only(value: Mapping[str, object], keywords: frozenset[str]) -> bool:
+    """Return whether it has no keyword but these, and its title and description are texts."""
+    return value.keys() <= keywords and all(isinstance(value.get(key, ""), str) for key in ("title", "description"))
 
 
 def _encode(value: dict[str, object]) -> bytes:
