@@ -230,9 +230,9 @@ class _EdgeConnection(HttpToolsProtocol):
     def _parse(self, piece: bytes) -> None:
         rest = memoryview(piece)
         while rest and not self._refused:
-            rest = self._feed(rest)
+            rest = self._parse_next(rest)
 
-    def _feed(self, piece: memoryview) -> memoryview:
+    def _parse_next(self, piece: memoryview) -> memoryview:
         """Give the parser the data, and return what is still to be parsed."""
         heads, parts, in_body = self._heads, self._body_parts, self._in_body
         parser = self.parser
