@@ -28,8 +28,8 @@ from toolplug.parts.credentials.oauth import (
     MAX_CACHED,
     POLL_S,
     OAuthCredentials,
-    loop_time,
     import_in_thread,
+    loop_time,
 )
 from toolplug.parts.credentials.tokens import KeptConnection, UserConnection, UserTokens, user_key
 from toolplug.runtime.keyed_locks import KeyedLocks
