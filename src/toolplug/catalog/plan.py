@@ -269,13 +269,13 @@ class Approval(Protocol):
         call: ToolCall,
         context: CallContext,
         why: str | None = None,
-        tool: ToolDefinition | None = None,
+        listed: str | None = None,
     ) -> ApprovalClaim | ToolResult:
         """Return the right to make an approved call, else a refusal with the way to approve it; `why`: a plugin's."""
         ...
 
     def claim_at_once(
-        self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, tool: ToolDefinition | None = None
+        self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, listed: str | None = None
     ) -> ApprovalClaim | None:
         """Return the right to make a call where nothing is awaited for it, None to `claim` it; `inner` is decoded."""
         ...

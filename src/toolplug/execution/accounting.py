@@ -24,8 +24,8 @@ from prometheus_client.registry import Collector
 
 from toolplug import library_types
 from toolplug.catalog.call import EMPTY, CallContext, Principal, ToolCall
-from toolplug.catalog.definition import ToolDefinition, ToolRef
-from toolplug.catalog.plan import EndableWork, Plan, listed_name
+from toolplug.catalog.definition import ToolRef
+from toolplug.catalog.plan import EndableWork, Plan
 from toolplug.config.units import timestamp
 from toolplug.execution.limiters import (
     ABANDONED_DRAIN_S,
@@ -344,19 +344,19 @@ class WatchedPolicy(NamedTuple):
         call: ToolCall,
         context: CallContext,
         why: str | None = None,
-        tool: ToolDefinition | None = None,
+        listed: str | None = None,
     ) -> NothingClaimed:
         """Count and audit what the policy would have done."""
-        return self.claim_at_once(plan, call, call, context, tool)
+        return self.claim_at_once(plan, call, call, context, listed)
 
     def claim_at_once(
-        self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, tool: ToolDefinition | None = None
+        self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, listed: str | None = None
     ) -> NothingClaimed:
         """Count and audit what the policy would have done."""
         ref = plan.ref
         self.accounting.watch(ref.source, ref.name, self.rule)
         said = {"rule": self.rule, "would": "denied", "call_id": call.id}
-        audit("tool.call", "watched", context.principal, listed_name(call, tool), context.request_id, None, **said)
+        audit("tool.call", "watched", context.principal, listed or call.name, context.request_id, None, **said)
         return _NOTHING_CLAIMED
 
 

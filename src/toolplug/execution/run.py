@@ -85,7 +85,7 @@ async def run_pipeline(it: PipelineCall) -> ToolResult:
 
 async def _run_approved(approval: Approval, it: PipelineCall) -> ToolResult:
     """Return the refusal of an unapproved call, else its result; the approval is released if no tool was reached."""
-    claim = await approval.claim(it.plan, it.call, it.context, it.needs, it.tool)
+    claim = await approval.claim(it.plan, it.call, it.context, it.needs, listed_name(it.call, it.tool))
     if isinstance(claim, ToolResult):
         return claim
     if claim.ticket is not None and claim.ticket == it.context.approval:
@@ -297,7 +297,7 @@ def _claim_at_once(
     """Return the right to run that a grant gives without a wait; None if there is none, or something else to ask."""
     if plan.at_once is None or not (needs is context.approval is context.idempotency_key is None):
         return None
-    return plan.at_once.claim_at_once(plan, call, inner, context, tool)
+    return plan.at_once.claim_at_once(plan, call, inner, context, listed_name(call, tool))
 
 
 def _audit_refusal(call: ToolCall, tool: ToolDefinition | None, result: ToolResult, context: CallContext) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple, Protocol
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult
-from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Approval, ApprovalClaim, Plan
 from toolplug.errors import ApiError
 from toolplug.execution.results import denied_result
@@ -131,7 +130,7 @@ class ClaimAtOnce(Protocol):
     """Returns the right to make a call where nothing must be awaited for it: `Approval.claim_at_once`."""
 
     def __call__(
-        self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, tool: ToolDefinition | None = None
+        self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, listed: str | None = None
     ) -> ApprovalClaim | None: ...
 
 
@@ -154,7 +153,7 @@ class HostApprovals(Approval, Protocol):
         call: ToolCall,
         context: CallContext,
         why: str | None = None,
-        tool: ToolDefinition | None = None,
+        listed: str | None = None,
     ) -> ApprovalClaim | ToolResult:
         """Return the right to make an approved call, else a refusal with the way to approve it; `why`: a plugin's."""
         return denied_result(
@@ -162,7 +161,7 @@ class HostApprovals(Approval, Protocol):
         )
 
     def claim_at_once(
-        self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, tool: ToolDefinition | None = None
+        self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, listed: str | None = None
     ) -> ApprovalClaim | None:
         """Return the right to make a call where nothing is awaited for it, None to `claim` it; `inner` is decoded."""
         return None
@@ -248,7 +247,7 @@ class PartApprovals:
         call: ToolCall,
         context: CallContext,
         why: str | None = None,
-        tool: ToolDefinition | None = None,
+        listed: str | None = None,
     ) -> ApprovalClaim | ToolResult:
         """Use up the approval of this call; else the refusal, with the ticket that a person can decide."""
-        return await self.current.claim(plan, call, context, why, tool)
+        return await self.current.claim(plan, call, context, why, listed)

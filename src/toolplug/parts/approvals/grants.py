@@ -17,7 +17,6 @@ from time import monotonic
 from typing import Any, Literal, cast
 
 from toolplug.catalog.call import CallContext, Principal, ToolCall
-from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.catalog.plan import Plan
 from toolplug.errors import ApiError, StoreConflict, StoreError
@@ -72,7 +71,7 @@ class Grants:
 
     # It runs for each call that a grant allows, in a fifth of the time of `claim`.
     def claim_at_once(
-        self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, tool: ToolDefinition | None = None
+        self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, listed: str | None = None
     ) -> GrantClaim | None:
         """Return the right of a call that a grant in memory allows, which counts no calls; else None."""
         principal = context.principal

@@ -11,9 +11,8 @@ from secrets import token_hex
 from typing import NamedTuple
 
 from toolplug.catalog.call import DECIDE_SCOPE, EMPTY, CallContext, Principal, ToolCall, ToolResult
-from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.exact_json import dump_json, load_json
-from toolplug.catalog.plan import Plan, Refusal, listed_name
+from toolplug.catalog.plan import Plan, Refusal
 from toolplug.catalog.text import clean_text
 from toolplug.errors import ApiError, InvalidJson, StoreConflict, StoreError
 from toolplug.execution.accounting import audit
@@ -116,7 +115,7 @@ class Approvals:
         call: ToolCall,
         context: CallContext,
         why: str | None = None,
-        tool: ToolDefinition | None = None,
+        listed: str | None = None,
     ) -> Claim | GrantClaim | ToolResult:
         """Use up the approval of this call; else the refusal, with the ticket that a person can decide.
 
@@ -132,7 +131,9 @@ class Approvals:
                 # Before a grant that counts: the call that was approved is not one of those after it.
                 or await self._use_approved(plan, call, context)
                 or await self.grants.claim(plan, call, context, counted=True)
-                or (await self._new(plan, call, tool, context, why) if context.approval is None else _other_call(call))
+                or (
+                    await self._new(plan, call, listed, context, why) if context.approval is None else _other_call(call)
+                )
             )
         except StoreError as error:
             _LOG.error("the store of approvals fails: %s", error)
@@ -311,11 +312,10 @@ class Approvals:
         return made
 
     async def _new(
-        self, plan: Plan, call: ToolCall, tool: ToolDefinition | None, context: CallContext, why: str | None
+        self, plan: Plan, call: ToolCall, listed: str | None, context: CallContext, why: str | None
     ) -> ToolResult:
         body = await self._digest(plan, call, context)
-        listed = call._replace(name=listed_name(call, tool))
-        kept = question_of(plan, listed, context, why, self._store.now(), self.life_s, body)
+        kept = question_of(plan, call, listed, context, why, self._store.now(), self.life_s, body)
         same = equal_key(kept)
         index = await self._store.read(same)
         if index is not None and (asked := await self._still_waiting(kept, index.value)) is not None:
