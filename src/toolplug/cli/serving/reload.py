@@ -96,9 +96,9 @@ async def changes(file: Path, running: Callable[[], ProviderCode], *, since_ns: 
                 yield Watched.FILE if late <= files else Watched.CODE
                 continue
         watched = ", ".join(map(str, (file, *sorted({*code.files, *folders} - {file}))))
-        if watched != logged:
-            _LOG.info("watching %s", watched)
-            logged = watched
+        # Each save begins a new round, mostly of the same files.
+        _LOG.log(logging.DEBUG if watched == logged else logging.INFO, "watching %s", watched)
+        logged = watched
         changed = set[Path]()
         parents = {path.parent for path in files}
         async for _ in awatch(*parents, *folders, rust_timeout=LOOK_EVERY_MS, yield_on_timeout=True):
