@@ -24,7 +24,7 @@ from toolplug import (
     tool,
 )
 from toolplug.errors import InvalidDefinition
-from toolplug.host.callable_tools import CallableTools
+from toolplug.host.tool_infos import CallableTools
 from toolplug.search.index import make_indexes
 from toolplug.search.ranking import search
 from toolplug_skills.extension import INVALID_PARAMS, SkillsExtension
