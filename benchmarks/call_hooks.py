@@ -15,7 +15,7 @@ from toolplug import CallContext, Catalog, FunctionRegistry, ToolCall, ToolDefin
 from toolplug.execution.limiters import SourceSwitch
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices, PlanSource
-from toolplug.parts.sessions.tools.plans import SessionPlanner
+from toolplug.parts.sessions.tools.session_tool import SessionPlanner
 
 ECHO = ToolCall(id="c1", name="echo", arguments={"text": TEXT})
 

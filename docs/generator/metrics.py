@@ -23,8 +23,7 @@ from toolplug.parts.mcp.running import ServerMetrics
 from toolplug.parts.responses.items.tool_list import PrefixChanges
 from toolplug.parts.sessions.limits import SessionLimits
 from toolplug.parts.sessions.service import SessionMetrics, Sessions
-from toolplug.parts.sessions.tools.plans import SessionPlanner
-from toolplug.parts.sessions.tools.session_tool import PluginStatus, StreamRole
+from toolplug.parts.sessions.tools.session_tool import PluginStatus, SessionPlanner, StreamRole
 from toolplug.providers.collectors import Collected, ProviderCollectors
 from toolplug.stores.memory import MemoryStore
 

@@ -20,9 +20,9 @@ from toolplug.execution.executor import ModelTools, ToolExecutor, open_catalog
 from toolplug.foreign.definitions import foreign_definition
 from toolplug.foreign.named_objects import import_object
 from toolplug.hookspecs import hookimpl, hookspec
-from toolplug.host.callable_tools import CallableTools
 from toolplug.host.host import Host, open_host
 from toolplug.host.keys.host_key import Sealer
+from toolplug.host.tool_infos import CallableTools
 from toolplug.integrations.foreign_tools import ForeignTool, ForeignTools
 from toolplug.mcp_extensions import McpExtension
 from toolplug.model_apis.stubs import Expansion, expand_builtin_tools

@@ -15,7 +15,7 @@ HOMES = {
     "CallContext": "toolplug.catalog.call",
     "CallSpan": "toolplug.catalog.plan",
     "CallTracer": "toolplug.catalog.plan",
-    "CallableTools": "toolplug.host.callable_tools",
+    "CallableTools": "toolplug.host.tool_infos",
     "Caller": "toolplug.toolsets.saved.saved_toolset",
     "CannotAsk": "toolplug.catalog.call",
     "Catalog": "toolplug.catalog.catalog",

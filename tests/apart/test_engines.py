@@ -14,9 +14,8 @@ from tests.apart.starting import until
 from tests.apart.worker_host import HERE
 
 from toolplug import Host, open_host
-from toolplug.apart.workers.engines import Serve
 from toolplug.apart.workers.link import Receive, Send
-from toolplug.apart.workers.provider import DialledProvider
+from toolplug.apart.workers.provider import DialledProvider, Serve
 from toolplug.config.run_settings import ENGINES, find_engines
 from toolplug.errors import ConfigError
 from toolplug_ray.actor import RayWorker

@@ -24,12 +24,11 @@ from toolplug.parts.mcp.client.connection_strategies import SwitchedConnection
 from toolplug.parts.mcp.client.plans import Labels, ServerPlanner
 from toolplug.parts.mcp.client.server_config import Command, Server
 from toolplug.parts.mcp.discovery.record import FoundTool, ServerName
-from toolplug.parts.sessions.tools.plans import SessionPlanner
+from toolplug.parts.sessions.tools.session_tool import SessionPlanner
 from toolplug.providers.entry import ProviderEntry
 from toolplug.providers.planning import planned_tools
 from toolplug.stores.memory import MemoryStore
-from toolplug.toolsets.opened import declare_tools
-from toolplug.toolsets.toolset import PerSession, Toolset
+from toolplug.toolsets.toolset import PerSession, Toolset, declare_tools
 
 SAMPLES: dict[str, object] = {
     "timeout": "7s",

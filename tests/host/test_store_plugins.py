@@ -12,7 +12,7 @@ from toolplug import open_host
 from toolplug.errors import ConfigError
 from toolplug.host.file.configuration import read_configuration
 from toolplug.host.file.packages import known_package
-from toolplug.host.lint import configuration_warnings
+from toolplug.host.inspection import configuration_warnings
 from toolplug.packages.entry_points import find_installed
 from toolplug.stores.memory import MemoryStore
 

@@ -27,7 +27,7 @@ from toolplug import (
     open_host,
     tool,
 )
-from toolplug.host.lint import tool_warnings
+from toolplug.host.inspection import tool_warnings
 from toolplug.http import create_app
 from toolplug.parts.approvals import grants as grants_module
 from toolplug.providers.site import ProviderContext

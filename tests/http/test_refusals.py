@@ -12,7 +12,7 @@ from tests.http.conftest import ALICE, ROOT, as_holder, client_of
 
 from toolplug import Host
 from toolplug.http import create_app
-from toolplug.http.auth.refusals import CredentialBrake
+from toolplug.http.auth.authentication import CredentialBrake
 from toolplug.testing.store_fixtures import ManualClock
 
 pytestmark = pytest.mark.anyio

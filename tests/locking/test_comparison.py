@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from toolplug.locking.comparison import compare_environment, compare_package, compare_tools
 from toolplug.locking.lock_file import LockedEnvironment, LockedPackage
+from toolplug.locking.reader import compare_environment, compare_package, compare_tools
 
 pytestmark = [pytest.mark.unit, pytest.mark.requirement("I36-lock")]
 

@@ -13,11 +13,10 @@ from tests.cli.process import toolplug
 
 from toolplug import ConfigError
 from toolplug.host.file.configuration import Configuration, read_configuration
-from toolplug.locking.comparison import compare_data
 from toolplug.locking.files import FilesUnreadable
 from toolplug.locking.lock_file import Lock, LockedProvider, read_lock, write_lock
 from toolplug.locking.making import list_differences, make_lock
-from toolplug.locking.reader import with_lock
+from toolplug.locking.reader import compare_data, with_lock
 from toolplug.packages.entry_points import find_installed
 
 __all__ = ["run"]

@@ -15,7 +15,7 @@ from tests.mcp.stream_talk import COMMENT, listening
 from toolplug import open_host
 from toolplug.http import create_app
 from toolplug.http.event_stream import STUCK_S
-from toolplug.parts.mcp.http.response_sender import RECHECK_S, SILENT_S
+from toolplug.parts.mcp.http.endpoint import RECHECK_S, SILENT_S
 
 pytestmark = [pytest.mark.requirement("C-5-mcp")]
 

@@ -34,7 +34,7 @@ REASONS = {
         "cli/store.py:saved_toolsets",
         "execution/accounting.py:audit",
         "execution/results.py:invalid",
-        "host/callable_tools.py:_find_callers",
+        "host/tool_infos.py:_find_callers",
         "host/explain.py:Explainer._gates",
         "host/tool_infos.py:ToolInfos.page",
         "cli/agents.py:AgentLists._save",

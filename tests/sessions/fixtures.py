@@ -22,7 +22,7 @@ from toolplug.parts.sessions.service import Sessions
 from toolplug.parts.sessions.session import Session
 from toolplug.parts.sessions.streams.stream import Reader
 from toolplug.parts.sessions.tools.negotiation import Registration, ToolChanges
-from toolplug.parts.sessions.tools.plans import SessionPlanner
+from toolplug.parts.sessions.tools.session_tool import SessionPlanner
 from toolplug.stores.store import Store
 
 T1, T2 = Principal(subject="alice", tenant="t1"), Principal(subject="bob", tenant="t2")

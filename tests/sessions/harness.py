@@ -20,7 +20,7 @@ from toolplug.parts.sessions.expiry import latest_expiry
 from toolplug.parts.sessions.limits import SessionLimits
 from toolplug.parts.sessions.service import Sessions
 from toolplug.parts.sessions.session import Session
-from toolplug.parts.sessions.tools.plans import SessionPlanner
+from toolplug.parts.sessions.tools.session_tool import SessionPlanner
 from toolplug.stores.store import Store
 
 TTL_S = 120.0

@@ -16,7 +16,7 @@ from toolplug.parts.sessions.relay import Relay
 from toolplug.parts.sessions.service import Sessions
 from toolplug.parts.sessions.session import Session
 from toolplug.parts.sessions.streams.stream import EventFanout, Reader
-from toolplug.parts.sessions.tools.plans import SessionPlanner
+from toolplug.parts.sessions.tools.session_tool import SessionPlanner
 
 
 class _OnePlanAName(SessionPlanner):

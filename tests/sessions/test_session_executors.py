@@ -35,7 +35,7 @@ from toolplug.execution.task_runner import TaskRunner
 from toolplug.parts.sessions.service import Sessions
 from toolplug.parts.sessions.session import Session
 from toolplug.parts.sessions.shared import RecentExecutors
-from toolplug.parts.sessions.tools.plans import SessionPlanner
+from toolplug.parts.sessions.tools.session_tool import SessionPlanner
 from toolplug.stores.store import Store
 from toolplug.testing.executor_laws import check_executor
 

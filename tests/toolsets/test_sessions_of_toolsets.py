@@ -10,7 +10,7 @@ import pytest
 from tests.toolsets.harness import READ, Files, Harness, Shop, run, settled
 
 from toolplug import CallContext, FunctionRegistry, ToolCall
-from toolplug.toolsets.opened import NotOpened, Opened
+from toolplug.toolsets.toolset import NotOpened, Opened
 
 pytestmark = pytest.mark.anyio
 

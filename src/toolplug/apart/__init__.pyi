@@ -2,7 +2,7 @@
 
 from toolplug.apart.calls import ApartCallFailed, FunctionProcess, call
 from toolplug.apart.confinement.cgroups import Cgroup, Cgroups, NoCgroups, limit_memory, open_cgroups, remove_empty
-from toolplug.apart.workers.engines import Engine, Serve
+from toolplug.apart.workers.provider import Engine, Serve
 from toolplug.apart.workers.session import WorkerRefused, WorkerSession
 
 __all__ = [

@@ -11,17 +11,15 @@ import typer
 from toolplug.catalog.text import pluralize
 from toolplug.cli.event_loop import async_command, enter_host
 from toolplug.cli.options import ConfigOption, JsonOption, LockedOption, config_file, operator
-from toolplug.cli.output import echo, paint, print_json, print_problems, problem_fields
-from toolplug.cli.progress import progress
+from toolplug.cli.output import echo, paint, print_json, print_problems, problem_fields, progress
 from toolplug.config.yaml_tree import MAX_PROBLEMS
 from toolplug.errors import ConfigError, Problem
 from toolplug.host.file.configuration import ConfigFiles, Configuration, read_configuration
 from toolplug.host.file.store_entry import unused_stores
 from toolplug.host.host import Host
 from toolplug.host.inspection import failures, long_notes, open_inspected, tolerated_failures, with_place
-from toolplug.locking.comparison import compare_tools
 from toolplug.locking.making import list_server_tools
-from toolplug.locking.reader import LockCheck, with_lock
+from toolplug.locking.reader import LockCheck, compare_tools, with_lock
 from toolplug.packages.entry_points import find_installed
 
 app: typer.Typer = typer.Typer()

@@ -10,8 +10,7 @@ from toolplug.catalog.definition import Note
 from toolplug.cli.event_loop import async_command
 from toolplug.cli.output import echo, print_answer, print_listing
 from toolplug.cli.store import AgentOwnerOptions, ToolsetName, anonymous_hint, saved_toolsets
-from toolplug.toolsets.saved.saved_toolset import ToolReference
-from toolplug.toolsets.saved.shown import ShownToolset
+from toolplug.toolsets.saved.saved_toolset import ShownToolset, ToolReference
 
 ToolName = Annotated[str, typer.Argument(metavar="TOOL", help="A tool of the toolset.")]
 

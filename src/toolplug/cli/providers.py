@@ -11,8 +11,7 @@ import typer
 from toolplug.cli.event_loop import async_command, enter_host
 from toolplug.cli.log_options import log_options
 from toolplug.cli.options import ConfigOption, JsonOption, found_config
-from toolplug.cli.output import echo, list_names, print_json, print_problems, print_table, problem_fields
-from toolplug.cli.standard_output import answers
+from toolplug.cli.output import answers, echo, list_names, print_json, print_problems, print_table, problem_fields
 from toolplug.errors import Problem
 from toolplug.host.file.configuration import CONSOLE
 from toolplug.host.inspection import open_inspected

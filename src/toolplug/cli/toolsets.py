@@ -10,15 +10,13 @@ from pydantic import ValidationError
 
 from toolplug.catalog.text import pluralize
 from toolplug.cli.event_loop import async_command
-from toolplug.cli.output import echo, print_answer, print_json, print_listing, print_table
-from toolplug.cli.standard_output import answers
+from toolplug.cli.output import answers, echo, print_answer, print_json, print_listing, print_table
 from toolplug.cli.store import AgentOwnerOptions, OwnerOptions, ToolsetName, anonymous_hint, saved_toolsets
 from toolplug.config.document import Section, read_document
 from toolplug.config.problems import problems_of
 from toolplug.errors import ConfigError
 from toolplug.toolsets.saved.document import Document, document_text
-from toolplug.toolsets.saved.saved_toolset import ToolReference
-from toolplug.toolsets.saved.shown import ShownToolset
+from toolplug.toolsets.saved.saved_toolset import ShownToolset, ToolReference
 
 ToolNames = Annotated[list[str], typer.Argument(metavar="TOOL…", help="Its tools, in the order of the list.")]
 

@@ -33,6 +33,7 @@ from toolplug.http.auth.authentication import (
     AuthFunction,
     CallersOnly,
     Chain,
+    Refusals,
     RequestOrigin,
     as_auth_function,
     check_tenant_fields,
@@ -42,7 +43,6 @@ from toolplug.http.auth.authentication import (
     session_of_token,
 )
 from toolplug.http.auth.protected_resource import add_challenge
-from toolplug.http.auth.refusals import Refusals
 from toolplug.http.bodies.request_body import DEFAULT_MAX_BODY, check_declared
 from toolplug.http.errors import HttpProblem, internal, problem_of
 from toolplug.http.pages import healthz

@@ -24,8 +24,14 @@ from toolplug.toolsets.saved.document import (
     document_text,
 )
 from toolplug.toolsets.saved.notes import MAX_NOTES, NotesAnswer, NotesGone
-from toolplug.toolsets.saved.saved_toolset import MAX_DESCRIPTION, MAX_TOOLS, Caller
-from toolplug.toolsets.saved.shown import ShownToolset, ToolsetAnswer, ToolsetLineAnswer
+from toolplug.toolsets.saved.saved_toolset import (
+    MAX_DESCRIPTION,
+    MAX_TOOLS,
+    Caller,
+    ShownToolset,
+    ToolsetAnswer,
+    ToolsetLineAnswer,
+)
 
 
 class BuildBody(CamelBody):

@@ -15,11 +15,18 @@ from toolplug.catalog.call import Principal
 from toolplug.errors import ApiError, ConfigError, Problem, ProviderError
 from toolplug.host.file.configuration import Configuration, Source, read_configuration
 from toolplug.host.host import Host
-from toolplug.locking.comparison import compare_data, compare_environment, compare_package, compare_tools
 from toolplug.locking.files import FilesUnreadable
 from toolplug.locking.installed import InstalledPackages, PackageNow
 from toolplug.locking.lock_file import Lock, LockedPackage, LockedProvider, LockedServer, read_lock
-from toolplug.locking.reader import lock_of, name_python, packages_of
+from toolplug.locking.reader import (
+    compare_data,
+    compare_environment,
+    compare_package,
+    compare_tools,
+    lock_of,
+    name_python,
+    packages_of,
+)
 from toolplug.packages.entry_points import find_installed
 
 Tools = Mapping[str, Mapping[str, str]]

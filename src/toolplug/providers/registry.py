@@ -31,8 +31,7 @@ from toolplug.providers.entry import (
     record_of,
 )
 from toolplug.providers.generation import Generation, mounted_routes, open_generation
-from toolplug.providers.plugins.changes import ProviderChanges
-from toolplug.providers.plugins.registration import PluginManager
+from toolplug.providers.plugins.registration import PluginManager, ProviderChanges
 from toolplug.providers.plugins.shapes import ProviderLike, desired_providers, plugin_of
 from toolplug.providers.routes import NO_PARTS, DeclaredRoutes, MountedRoute, PartPaths, route_problems
 from toolplug.providers.site import CallHookSwitch, ProviderContext, SiteFor, TemporaryRoot, stored_sites

@@ -19,9 +19,8 @@ from toolplug.execution.limiters import SourceSwitch
 from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.plans import CallServices, add_limits
 from toolplug.runtime.tasks import BackgroundTasks
-from toolplug.toolsets.opened import NotOpened, Opened, declare_tools
 from toolplug.toolsets.registered import Allowlists, Toolsets
-from toolplug.toolsets.toolset import OnDemand, PerSession, SharedSource, Toolset
+from toolplug.toolsets.toolset import NotOpened, OnDemand, Opened, PerSession, SharedSource, Toolset, declare_tools
 
 _LOG = logging.getLogger("toolplug.toolsets")
 

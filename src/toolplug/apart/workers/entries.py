@@ -10,8 +10,7 @@ from toolplug.apart.confinement.confinement import Confinement
 from toolplug.apart.confinement.refusals import ConfinementRefusal
 from toolplug.apart.entries import refuse_unconfined, target_of
 from toolplug.apart.processes import ProcessTarget
-from toolplug.apart.workers.engines import Engine, make_engine
-from toolplug.apart.workers.provider import DialledProvider
+from toolplug.apart.workers.provider import DialledProvider, Engine, make_engine
 from toolplug.config.document import Section
 from toolplug.packages.entry_points import GROUP, InstalledProvider
 from toolplug.packages.loading import ProviderType, names_file

@@ -16,7 +16,6 @@ from toolplug.execution.plans import CallServices
 from toolplug.host.admin.reload import wanted_providers
 from toolplug.host.admin.store_identity import hash_key, host_id
 from toolplug.host.artifacts import Artifacts
-from toolplug.host.callable_tools import CallableTools
 from toolplug.host.file.configuration import Configuration, CurrentConfiguration
 from toolplug.host.file.tool_servers import ServerServices, ToolServers, open_servers
 from toolplug.host.keys.decision_key import DecisionKey
@@ -34,7 +33,7 @@ from toolplug.host.opening.records import HostRecords, open_records
 from toolplug.host.operations import Operations
 from toolplug.host.quotas.quota_use import QuotaUse, open_quota_use
 from toolplug.host.running_parts import RunningParts
-from toolplug.host.tool_infos import ToolInfos
+from toolplug.host.tool_infos import CallableTools, ToolInfos
 from toolplug.host.toolsets.service import McpRegistration, ToolsetService
 from toolplug.host.views import Views
 from toolplug.part_protocols.approvals import PartApprovals

@@ -40,9 +40,9 @@ from toolplug.providers.offering.definitions import ToolsetLink
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.stores.store import Store
 from toolplug.toolsets.agent_tools import AgentTools
-from toolplug.toolsets.opened import KIND as TOOLSET
 from toolplug.toolsets.registered import Allowlist, Toolsets
 from toolplug.toolsets.toolset import FROM_CODE, Made, PerSession, SharedSource, Toolset
+from toolplug.toolsets.toolset import KIND as TOOLSET
 
 _LOG = logging.getLogger("toolplug.host")
 

@@ -30,8 +30,7 @@ from toolplug.crashes import log_crash
 from toolplug.errors import QuotaExceeded, StoreUnavailable
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.limiters import SourceSwitch
-from toolplug.http.auth.authentication import Authenticator, insufficient_scope
-from toolplug.http.auth.refusals import Refusals
+from toolplug.http.auth.authentication import Authenticator, Refusals, insufficient_scope
 from toolplug.http.bodies.request_body import MAX_FILE_BODY, BoundedChannel, check_declared
 from toolplug.http.errors import (
     HttpProblem,

@@ -20,8 +20,7 @@ from toolplug.cluster.followed import Follower
 from toolplug.errors import StoreConflict, StoreError
 from toolplug.part_protocols.approvals import RevokedGrant, Ticket
 from toolplug.parts.approvals.limits import CLOSE_S, MAX_UNTOLD, UNTOLD_LIFE_S
-from toolplug.providers.plugins.changes import ChangeFollower
-from toolplug.providers.plugins.registration import PluginManager
+from toolplug.providers.plugins.registration import ChangeFollower, PluginManager
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.stores.store import Change, Store, key_pages, tenant_digest
 

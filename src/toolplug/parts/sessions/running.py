@@ -16,8 +16,7 @@ from toolplug.parts.sessions.queued_calls import QueuedCalls
 from toolplug.parts.sessions.service import SessionMetrics, Sessions
 from toolplug.parts.sessions.session import Session
 from toolplug.parts.sessions.settings import SessionSettings
-from toolplug.parts.sessions.tools.plans import SessionPlanner
-from toolplug.parts.sessions.tools.session_tool import KIND
+from toolplug.parts.sessions.tools.session_tool import KIND, SessionPlanner
 
 
 async def open_sessions(services: PartServices, settings: SessionSettings) -> RunningSessions:

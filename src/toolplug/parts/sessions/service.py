@@ -38,8 +38,7 @@ from toolplug.parts.sessions.record import (
 from toolplug.parts.sessions.session import Session
 from toolplug.parts.sessions.shared import ReservedNames, SessionCounters, SessionServices, SessionTypes
 from toolplug.parts.sessions.stored import stored_codes
-from toolplug.parts.sessions.tools.plans import SessionPlanner
-from toolplug.parts.sessions.tools.session_tool import PluginStatus, StreamRole
+from toolplug.parts.sessions.tools.session_tool import PluginStatus, SessionPlanner, StreamRole
 from toolplug.runtime.tasks import SingleFlight
 from toolplug.stores.store import Store
 

@@ -26,8 +26,7 @@ from toolplug.parts.sessions.peers.calls import CallRecords
 from toolplug.parts.sessions.peers.presences import PresenceRecords
 from toolplug.parts.sessions.record import SessionState
 from toolplug.parts.sessions.streams.events import LogEntry
-from toolplug.parts.sessions.tools.plans import SessionPlanner
-from toolplug.parts.sessions.tools.session_tool import DefinitionCache, PluginStatus, StreamRole
+from toolplug.parts.sessions.tools.session_tool import DefinitionCache, PluginStatus, SessionPlanner, StreamRole
 from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.runtime.tasks import wait_for_results
 from toolplug.stores.store import Record, Store

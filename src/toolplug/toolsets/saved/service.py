@@ -28,14 +28,15 @@ from toolplug.toolsets.saved.saved_records import EQUIPPED, EquippedChoice, Save
 from toolplug.toolsets.saved.saved_toolset import (
     Caller,
     SavedToolset,
+    ShownToolset,
     ToolReference,
+    ToolsetLine,
     ToolsetOwner,
     check_saved,
     is_toolset_name,
     noted_tool,
     resolve_reference,
 )
-from toolplug.toolsets.saved.shown import ShownToolset, ToolsetLine
 
 MAX_TOOLSETS = 100
 """Of one owner."""

@@ -54,8 +54,7 @@ from toolplug.parts.mcp.client.server_config import ClientCredentials, Command, 
 from toolplug.parts.mcp.limits import MAX_MESSAGE_BYTES
 from toolplug.parts.mcp.sdk.connection import RawListing, SdkConnection
 from toolplug.parts.mcp.sdk.fault_isolation import FaultIsolatingTransport
-from toolplug.parts.mcp.sdk.line_streams import MessagesIn, MessagesOut, Waiting
-from toolplug.parts.mcp.sdk.messages import FAILED, UNAUTHORIZED, is_closed
+from toolplug.parts.mcp.sdk.line_streams import FAILED, UNAUTHORIZED, MessagesIn, MessagesOut, Waiting, is_closed
 from toolplug.parts.mcp.sdk.oauth import Authorized, ServerToken
 from toolplug.parts.mcp.sdk.resource_updates import ResourceUpdates
 from toolplug.runtime.tasks import OpeningFailed, OwnedTask

@@ -54,7 +54,7 @@ from toolplug.parts.mcp.sdk.extensions.results import (
     finish_result,
     told_extensions,
 )
-from toolplug.parts.mcp.sdk.messages import BAD_ANSWER, FAILED, UNAUTHORIZED, is_closed
+from toolplug.parts.mcp.sdk.line_streams import BAD_ANSWER, FAILED, UNAUTHORIZED, is_closed
 from toolplug.parts.mcp.sdk.readable_results import READABLE
 from toolplug.parts.mcp.sdk.resource_updates import ResourceUpdates
 

@@ -1,8 +1,10 @@
-"""JSON-RPC messages as lines of a child process, as the streams of the SDK's dispatcher.
+"""JSON-RPC messages as lines of a child process, as the streams of the SDK's dispatcher; filters and error codes.
 
 The dispatcher reads a message after it has handled the last one, and the pipe holds the rest, so that nothing queues up
-in memory. An invalid line is counted and rarely logged; too many end the reading. An invalid answer ends the request
-that it names, or all pending requests if it names none.
+in memory.
+
+An invalid line is counted and rarely logged; too many end the reading. An invalid answer ends the request that it
+names, or all pending requests if it names none.
 """
 
 from __future__ import annotations
@@ -16,14 +18,16 @@ from collections import deque
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Self, cast
+from typing import Final, Self, cast
 
 import anyio
 import mcp_types as types
 import orjson
 from mcp.shared._stream_protocols import ReadStream, WriteStream
+from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types import (
+    CONNECTION_CLOSED,
     ErrorData,
     JSONRPCError,
     JSONRPCMessage,
@@ -33,6 +37,8 @@ from mcp_types import (
     RequestId,
     jsonrpc_message_adapter,
 )
+from mcp_types.methods import SERVER_NOTIFICATIONS, parse_server_notification
+from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 from pydantic import ValidationError
 
 from toolplug.catalog.exact_json import as_object, load_json
@@ -41,8 +47,73 @@ from toolplug.errors import InvalidJson
 from toolplug.parts.mcp.client.child_output import LineTooLong
 from toolplug.parts.mcp.client.child_process import Child
 from toolplug.parts.mcp.limits import MAX_MESSAGE_BYTES
-from toolplug.parts.mcp.sdk.messages import BAD_ANSWER, UNREADABLE, is_meant_as_answer, is_readable, is_wanted
 from toolplug.parts.mcp.serving.server_endpoint import LISTEN, PARSE_ERROR
+
+# Codes of JSON-RPC errors that stand for what happened on our own side of the wire.
+#
+# A server that sends one of them only chooses what its own refusal is called.
+
+BAD_ANSWER: Final = -32090
+FAILED: Final = -32091
+UNAUTHORIZED: Final = -32092
+
+UNREADABLE: Final = "its answer cannot be read"
+
+_CLOSED = "Connection closed"
+
+
+def is_closed(error: MCPError) -> bool:
+    """Return whether the SDK reports a closed connection. Servers use the same code for requests that they refuse."""
+    return error.code == CONNECTION_CLOSED and error.message == _CLOSED
+
+
+def is_meant_as_answer(text: bytes) -> bool:
+    """Return whether an invalid message is meant as an answer, and not a line that the program has printed.
+
+    That is an object with a result or an error, and a line that is not text.
+    """
+    if text.lstrip().startswith(b"{"):
+        return b'"method"' not in text and (b'"result"' in text or b'"error"' in text)
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
+_WANTED = frozenset(
+    (
+        "notifications/cancelled",
+        "notifications/progress",
+        "notifications/subscriptions/acknowledged",
+        "notifications/prompts/list_changed",
+        "notifications/resources/list_changed",
+        "notifications/resources/updated",
+        "notifications/tools/list_changed",
+    )
+)
+
+
+def is_wanted(message: JSONRPCMessage) -> bool:
+    """Return False for a notification that toolplug does not handle."""
+    return not isinstance(message, JSONRPCNotification) or message.method in _WANTED
+
+
+def is_readable(message: JSONRPCMessage) -> bool:
+    """Return False for a notification whose parameters the SDK cannot read: it would log a traceback for each.
+
+    Servers send a null `progressToken`, among others, for as long as a call runs.
+    """
+    if not isinstance(message, JSONRPCNotification) or not is_wanted(message):
+        return True
+    try:
+        for version in (LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION):
+            if (message.method, version) in SERVER_NOTIFICATIONS:
+                parse_server_notification(message.method, version, message.params)
+    except ValidationError:
+        return False
+    return True
+
 
 ANSWERED_WITHIN_S = 30.0
 """How long requests may still run after the end of the input: as long as a call may take by default."""

@@ -17,7 +17,7 @@ from toolplug.catalog.definition import MAX_DESCRIPTION_BYTES
 from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.text import clean_text, in_one_line
 from toolplug.foreign.definitions import bounded_text
-from toolplug.parts.mcp.sdk.messages import BAD_ANSWER, UNREADABLE
+from toolplug.parts.mcp.sdk.line_streams import BAD_ANSWER, UNREADABLE
 
 MAX_BLOCKS = 1_000
 """Blocks of one result that are read; later ones are counted in a line."""

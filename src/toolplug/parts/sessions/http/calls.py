@@ -26,7 +26,7 @@ from toolplug.parts.sessions.http import models
 from toolplug.parts.sessions.http.handlers import NO_STORE, ONE, plugin_session, running_sessions, session_of
 from toolplug.parts.sessions.peers.calls import RecordedProgress
 from toolplug.parts.sessions.tools.executors import SessionRoute
-from toolplug.parts.sessions.tools.plans import DEADLINE_S
+from toolplug.parts.sessions.tools.session_tool import DEADLINE_S
 
 
 def _value(body: models.ResultBody) -> object:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal, NamedTuple, cast, get_args
 from weakref import WeakValueDictionary
 
 import orjson
 
-from toolplug.catalog.definition import NO_HINTS, ToolDefinition, ToolHints, check_foreign_tool_name
+from toolplug.catalog.definition import ALWAYS, NO_HINTS, Offered, ToolDefinition, ToolHints, check_foreign_tool_name
 from toolplug.catalog.exact_json import dump_json
+from toolplug.catalog.plan import Tool
 from toolplug.catalog.schema import MAX_SCHEMA_BYTES, Schema
 from toolplug.catalog.text import cleaned_json
 from toolplug.errors import ApiError, HiddenCharacter, InvalidDefinition
+from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource, ToolPolicy
+from toolplug.execution.resolved_limits import DefaultTimeout, LimitLevel
 from toolplug.foreign.sanitise import RemovedParts, sanitise_schema
 from toolplug.signatures.values import encode_value
 
@@ -342,3 +345,39 @@ def tool_set(tools: Iterable[SessionTool]) -> ToolSet:
 def render_tools(tools: Sequence[SessionTool]) -> bytes:
     """Return definitions as a JSON array."""
     return b"[%s]" % b",".join([tool.wire for tool in tools])
+
+
+DEADLINE_S = 30.0
+LONGEST_S = 300.0
+"""Seconds that a request may wait for its answer, by default and at most, unless `limits.timeout` is set
+(reference/sessions.md)."""
+
+_TIMEOUT = DefaultTimeout(DEADLINE_S, LONGEST_S, "default of session tools")
+
+ALLOWED = ToolPolicy()
+
+
+class SessionPlanner:
+    """Builds the tools of all sessions under one policy; if the policy `hides` them, no session lists any.
+
+    `offered` is how models are offered them.
+    """
+
+    def __init__(self, services: CallServices, policy: ToolPolicy = ALLOWED, offered: Offered = ALWAYS) -> None:
+        self.services: CallServices = services
+        self.hides: bool = policy.policy == "disable"
+        self._policy = policy
+        self._offered = offered
+        self._builder = PlanBuilder(services, LimitLevel((KIND, SOURCE)), of_one_tenant=True)
+
+    def tool(self, definition: ToolDefinition, source: PlanSource) -> Tool:
+        """Return the tool of one session; the target of the source is its relay."""
+        plan = self._builder.build(
+            definition,
+            source,
+            self._policy,
+            default_timeout=_TIMEOUT,
+            output=definition.output_schema,
+        )
+        same = definition.offered == self._offered
+        return Tool(definition if same else replace(definition, offered=self._offered), plan)
