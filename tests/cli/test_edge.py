@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import time
@@ -13,8 +14,14 @@ from textwrap import dedent
 
 import httpx2
 import pytest
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
 from tests.cli.process import PATIENCE_S, Serving, serving
 from tests.providers.fake_distribution import install, provides
+from uvicorn.server import ServerState
+
+from toolplug.cli.serving.edge import AHEAD, AT_ONCE, Edge, EdgeConfig
+from toolplug.host.file.settings import Http
 
 pytestmark = pytest.mark.process
 
@@ -444,3 +451,42 @@ def test_a_request_that_offers_another_protocol_is_served_with_its_body(connect:
         assert (status, json.loads(body)["output"]) == (200, "5")
     wire.send(_post(COUNTS, *H2C, b"Content-Length: 5"))
     assert _refusal(wire.read()) == MALFORMED
+
+
+class _Counted:
+    """An application that counts its requests."""
+
+    def __init__(self) -> None:
+        self.served = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.served += 1
+        await PlainTextResponse("here")(scope, receive, send)
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("C-5-edge-head")
+async def test_requests_ahead_of_their_responses_are_parsed_a_few_at_a_time_and_all_answered() -> None:
+    settings, state, app = Http(), ServerState(), _Counted()
+    config = EdgeConfig(app, Edge(lambda: settings))
+    config.load()
+    connections: list[asyncio.Protocol] = []
+
+    def connection() -> asyncio.Protocol:
+        connections.append(config.connection(state, {}))
+        return connections[0]
+
+    loop = asyncio.get_running_loop()
+    async with await loop.create_server(connection, "127.0.0.1", 0) as server:
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+        writer.write(request * 2_000)
+        most, answered = 0, 0
+        while answered < 2_000:
+            most = max(most, len(connections[0].pipeline))  # type: ignore[attr-defined]
+            answered += (await reader.read(65536)).count(b"HTTP/1.1 200")
+        assert (answered, app.served) == (2_000, 2_000)
+        assert most <= AHEAD + AT_ONCE // len(request)
+        writer.write(request)
+        assert b"200" in await reader.read(65536)
+        writer.close()

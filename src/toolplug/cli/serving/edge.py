@@ -32,6 +32,10 @@ RATE_WINDOW_S = 10
 LINGER_S = 2.0
 """Seconds for which a refused connection stays open, so that its client reads the response; its input is dropped."""
 WARN_EVERY_S = 60.0
+AHEAD = 16
+"""Requests that a client may have sent ahead of its responses; further ones are parsed when these are answered."""
+AT_ONCE = 8 * 1024
+"""Bytes that are parsed before the requests in them are counted: a quarter of a MiB has room for ten thousand."""
 UNFINISHED_HEADS = 64
 """Incomplete heads of full size that one peer may have; they stay in memory until they are complete."""
 
@@ -173,6 +177,7 @@ class _EdgeConnection(HttpToolsProtocol):
         self._arrived_bytes = 0
         self._arrivals: deque[int] = deque(maxlen=RATE_WINDOW_S)
         self._held_bytes = 0
+        self._unparsed = b""
         self._peer = NO_ADDRESS
         self._behind_proxy = False
         self._peers: deque[str] = deque()
@@ -205,15 +210,18 @@ class _EdgeConnection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Parse the data; of a head at most as much as the limit allows."""
         self._unset_keepalive_if_required()
+        data, self._unparsed = self._unparsed + data, b""
         while data and not self._refused and not self._upgraded and not self.transport.is_closing():
-            if self._in_body:
-                piece, data = data, b""
-            else:
-                room = self._limits.head_bytes - self._head_bytes
+            if len(self.pipeline) >= AHEAD:
+                self._unparsed = data
+                return
+            room = AT_ONCE
+            if not self._in_body:
+                room = min(room, self._limits.head_bytes - self._head_bytes)
                 if room <= 0:
                     self._refuse_head()
                     return
-                piece, data = (data, b"") if len(data) <= room else (data[:room], data[room:])
+            piece, data = (data, b"") if len(data) <= room else (data[:room], data[room:])
             self._parse(piece)
         if not self._refused and not self._upgraded and not self.transport.is_closing():
             if self._head_bytes != self._held_bytes and not self._hold_head(self._head_bytes):
@@ -334,6 +342,10 @@ class _EdgeConnection(HttpToolsProtocol):
         if self._behind_proxy and self._peers:
             self._edge.give_back(self._peers.popleft())
         super().on_response_complete()
+        if self._unparsed and not self.transport.is_closing():
+            self.flow.pause_reading()
+            if not self.pipeline:
+                self.loop.call_soon(self.data_received, b"")
 
     def _use_authority(self) -> None:
         """Let the authority of a target in absolute form replace the Host header (RFC 9112, section 3.2.2)."""
