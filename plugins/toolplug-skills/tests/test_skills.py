@@ -58,6 +58,8 @@ async def test_five_skills_load_unchanged_each_with_its_instructions_and_files(
         assert loaded.startswith("# Cleaning CSV files")
         assert loaded.endswith("Files, for read_skill_file: references/encodings.md, scripts/check.py\n")
         script = await output(registry, "read_skill_file", name="csv-cleaning", path="scripts/check.py")
+        linked = await output(registry, "read_skill_file", name="csv-cleaning", path="./scripts/check.py")
+        assert linked == script
         assert script == (FIVE / "csv-cleaning/scripts/check.py").read_text()
         assert "Files" not in await output(registry, "load_skill", name="meeting-minutes")
         found = orjson.loads(await output(registry, "search_skills", query="what changed since the last release"))
@@ -168,6 +170,7 @@ async def test_a_process_of_its_own_is_refused_in_words(tmp_path: Path) -> None:
         "linked/secret",
         "pipe",
         "a/../../secret",
+        "./../secret",
         ".hidden",
         "a/.hidden",
         "a",

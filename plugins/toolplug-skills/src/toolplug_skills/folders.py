@@ -64,7 +64,7 @@ def opened_file(folder: int, path: str) -> Generator[int]:
 
     Hidden files are none of a skill: a folder may have those of an editor, or of git.
     """
-    parts = path.split("/")
+    parts = path.removeprefix("./").split("/")  # as instructions link their files
     if any(part.startswith(".") or part == "" or "\0" in part for part in parts) or len(parts) > MAX_DEPTH:
         raise FileRefused(f"{path!r} is no path of a file of the skill; write it as it is listed, such as a/b.md")
     current = os.dup(folder)

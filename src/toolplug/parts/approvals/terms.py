@@ -150,7 +150,10 @@ def _check_grant(grant: GrantTerms, kept: StoredApproval) -> None:
         text = f"the file allows grants of at most {format_duration(rule.most)} for this tool (grants.most)"
         raise ApiError("grant_not_allowed", text, "grant.for")
     if not is_within(rule, grant.scope, ""):
-        text = "the file allows grants for one session only (grants.scope: caller allows the caller's every session)"
+        text = (
+            "the file allows grants for one session only: give the scope session (--session on the command line), or"
+            " allow every session of the caller with grants.scope: caller"
+        )
         raise ApiError("grant_not_allowed", text, "grant.scope")
     if grant.scope == "session" and kept.get("code") is None:
         text = "the call has no session; give the scope caller, if the file allows it"
