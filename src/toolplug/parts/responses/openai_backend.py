@@ -192,10 +192,8 @@ class OpenAIBackend:
             return _no_word()
         if isinstance(error, APIConnectionError):
             # For the operator: a caller does not learn where the server is. The netloc is without a password.
-            server = self._client.base_url
-            _LOG.warning(
-                "no connection to %s://%s: %s", server.scheme, server.netloc.decode(), error.__cause__ or error
-            )
+            url = self._client.base_url
+            _LOG.warning("no connection to %s://%s: %s", url.scheme, url.netloc.decode(), error.__cause__ or error)
             return BackendFailed("backend_unreachable", "the model's server cannot be reached, or hung up")
         log_words(_words(error), self._secret)
         if not isinstance(error, APIStatusError):
