@@ -19,8 +19,11 @@ import tempfile
 import tomllib
 import venv
 import zipfile
+from contextlib import chdir
 from html import escape
 from pathlib import Path
+
+from hatchling.build import build_sdist, build_wheel
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV_SCRIPTS = "Scripts" if sys.platform == "win32" else "bin"
@@ -37,9 +40,10 @@ def main() -> None:
     version = (ROOT / "VERSION").read_text("utf-8").strip()
     require_releasable(version)
     shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
     projects = [ROOT, *sorted(file.parent for file in ROOT.glob("plugins/*/pyproject.toml"))]
     for project in projects:
-        run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, project)
+        build(project, out)
     files = sorted(out.iterdir())
     check_contents(files, version, len(projects))
     run(sys.executable, "-m", "twine", "check", "--strict", *files)
@@ -70,6 +74,16 @@ def require_releasable(version: str) -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
     if not re.search(rf"^## \[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d$", changelog, re.MULTILINE):
         fail(f"CHANGELOG.md has no section '## [{version}] - YYYY-MM-DD'; write it, or change VERSION")
+
+
+def build(project: Path, out: Path) -> None:
+    """Build the sdist, and the wheel from what is in it, as `python -m build` does, which starts five processes."""
+    with chdir(project):
+        name = build_sdist(str(out))
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.unpack_archive(out / name, folder)
+        with chdir(Path(folder, name.removesuffix(".tar.gz"))):
+            build_wheel(str(out))
 
 
 def check_contents(files: list[Path], version: str, projects: int) -> None:

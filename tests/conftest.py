@@ -25,6 +25,9 @@ __all__ = [
     "task_guard",
 ]
 
+UNIT_EXAMPLES = 20
+"""So many of a property in the loop of a minute, of the usual hundred."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     said = f"{few.EXAMPLES} examples of a property, not 100, and at most {few.VARIANTS} variants of a test"
@@ -42,8 +45,10 @@ def pytest_configure(config: pytest.Config) -> None:
     # A busy machine is no failure: no property is judged by the clock.
     settings.register_profile("toolplug", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     # The loop of a minute and `make coverage` take a sample; `make test` tries the usual hundred of each property.
-    settings.register_profile("few", parent=settings.get_profile("toolplug"), max_examples=few.EXAMPLES)
-    settings.load_profile("few" if config.option.markexpr == "unit" or config.option.few_examples else "toolplug")
+    for name, examples in (("unit", UNIT_EXAMPLES), ("few", few.EXAMPLES)):
+        settings.register_profile(name, parent=settings.get_profile("toolplug"), max_examples=examples)
+    profile = "few" if config.option.few_examples else "unit" if config.option.markexpr == "unit" else "toolplug"
+    settings.load_profile(profile)
     # Coverage counts what runs in the workers: to count the programs that tests start took a third of the time.
     if hasattr(config, "workerinput"):
         os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
