@@ -13,6 +13,7 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from itertools import cycle
 from selectors import EVENT_READ, DefaultSelector
+from statistics import median
 
 from playwright.async_api import async_playwright
 
@@ -25,17 +26,17 @@ from benchmarks.providers import Trivial
 from benchmarks.server import CONNECTIONS
 from benchmarks.tools import TEXT
 from toolplug import FunctionRegistry, ToolCall
-from toolplug_console.feed import Viewer
+from toolplug_console.feed import FLUSH_S, FLUSH_S_EACH, Viewer
 from toolplug_console.provider import Console
 from toolplug_console.settings import Settings
 
 ECHO = ToolCall(id="c1", name="echo", arguments={"text": TEXT})
 LOOKERS = 50
-ROUNDS = 4
-"""Calls on each connection in one turn of a host."""
-TURNS = 20
-"""Turns of each host in one sample: about a second of its CPU time."""
-SAMPLES = 7
+TURNS = 64
+"""Turns of each host in one sample. A turn is a call on each connection, 14 ms: what visitors are sent is in few."""
+TOLD_S = 0.2
+"""How long it may take to tell all visitors."""
+SAMPLES = 5
 """Samples of the same two processes; then others, as each process has its own layout in memory."""
 CHROMIUM = "/usr/bin/chromium"
 _PAINTED = """() => new Promise((painted) => new PerformanceObserver((list) => {
@@ -107,13 +108,18 @@ class _Called:
         self.take_turn()
 
     def take_turn(self) -> float:
-        """Call the tool a few times on each connection; return the CPU time of the host meanwhile."""
+        """Call the tool on each connection; return the CPU time of the host meanwhile."""
         before = self._served.cpu_s()
-        for _ in range(ROUNDS):
-            for connection in self._connections:
-                connection.send(_CALL)
-            for connection in self._connections:
-                connection.answer()
+        for connection in self._connections:
+            connection.send(_CALL)
+        for connection in self._connections:
+            connection.answer()
+        return self._served.cpu_s() - before
+
+    async def rest(self, seconds: float) -> float:
+        """Call nothing for so long; return the CPU time of the host meanwhile."""
+        before = self._served.cpu_s()
+        await asyncio.sleep(seconds)
         return self._served.cpu_s() - before
 
 
@@ -121,9 +127,10 @@ class _Called:
 async def followed(visitors: int) -> AsyncGenerator[Batch]:
     """Call a tool of two hosts in turn, of which so many visitors follow one; yields the ratio of their CPU times.
 
-    The turns are so short that both hosts meet the same machine, and a sample has so many that what visitors are sent,
-    once a second, comes in turns of their host as often as in a host that is always called.
+    The turns are so short that both hosts meet the same machine. Their median has nothing of what visitors are sent,
+    which comes by the clock: its time is taken while nothing is called, and is missing for calls in each such period.
     """
+    period_s = FLUSH_S + FLUSH_S_EACH * visitors
     places = cycle(range(SAMPLES))
     with ExitStack() as life:
         hosts: list[_Called] = []
@@ -133,14 +140,16 @@ async def followed(visitors: int) -> AsyncGenerator[Batch]:
                 life.close()
                 hosts[:] = _Called(life, "console_host", visitors), _Called(life, "toolplug_host")
             ours, other = hosts
-            ours_s = other_s = 0.0
+            ratios: list[float] = []
             for turn in range(TURNS):
-                if turn % 2:
-                    other_s += other.take_turn()
-                ours_s += ours.take_turn()
-                if not turn % 2:
-                    other_s += other.take_turn()
-            return n * ours_s / other_s
+                others_s = other.take_turn() if turn % 2 else 0.0
+                ours_s = ours.take_turn()
+                ratios.append(ours_s / (others_s or other.take_turn()))
+            await ours.rest(period_s + TOLD_S)
+            for _ in range(2):  # more calls than a batch shows
+                ours.take_turn()
+            sent_s = await ours.rest(period_s + TOLD_S)
+            return n * median(ratios) / (1 - sent_s / period_s)
 
         yield batch
 
