@@ -14,7 +14,8 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from toolplug.cli.log_options import add_log_options, reset_log_options
-from toolplug.cli.output import echo, packages_print_to_stderr, print_problems, problems_in
+from toolplug.cli.output import echo, print_problems, problems_in
+from toolplug.cli.standard_output import packages_print_to_stderr
 from toolplug.errors import Problem, ToolplugError
 
 PANELS: Mapping[str, tuple[str, ...]] = {
