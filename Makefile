@@ -16,7 +16,7 @@ SERVE_PIP = $(BIN)/python -m pip install --disable-pip-version-check --no-compil
 CONFIG := providers.yaml
 PORT := 8080
 # What the extra `server` needs of this checkout, and of the keys of the configuration those that a plugin of this folder has.
-SERVED := $(sort plugins/toolplug-console $(foreach name,$(shell sed -nE 's/^  ([a-z_]+):.*/\1/p' $(CONFIG) | tr _ -),$(wildcard plugins/toolplug-$(name))))
+SERVED := $(sort plugins/toolplug-console $(foreach name,$(shell sed -nE 's/^  ([a-z_]+):.*/\1/p' $(CONFIG) 2>/dev/null | tr _ -),$(wildcard plugins/toolplug-$(name))))
 # A fifth of the time that pip takes. uv reads no pip.conf: where only that names an index, pip does it.
 UV := $(BIN)/python -m uv
 # On a terminal uv shows how far it is.
@@ -55,8 +55,11 @@ $(SERVE_READY): VERSION pyproject.toml constraints.txt $(CONFIG) $(addsuffix /py
 	$(SERVE_PIP) --no-build-isolation --editable ".[$(SERVE_EXTRAS)]" $(SERVED:%=--editable %)
 	@touch $@
 
+$(CONFIG):
+	@echo "CONFIG=$@: there is no such file" >&2; exit 1
+
 python-version:
-	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(f"toolplug needs Python 3.11 or newer; $(PYTHON) is {v}. Say which: make setup PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
+	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(f"toolplug needs Python 3.11 or newer; $(PYTHON) is {v}. Say which: make $(firstword $(MAKECMDGOALS) setup) PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
 
 serve: $(if $(wildcard $(READY)),$(READY),$(SERVE_READY))  ## Serve providers.yaml, or CONFIG=FILE, on http://127.0.0.1:8080
 	$(BIN)/toolplug serve -c $(CONFIG) --port $(PORT)

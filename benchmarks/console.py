@@ -11,6 +11,7 @@ import threading
 from collections.abc import AsyncGenerator, Generator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import partial
+from itertools import cycle
 from selectors import EVENT_READ, DefaultSelector
 
 from playwright.async_api import async_playwright
@@ -18,8 +19,7 @@ from playwright.async_api import async_playwright
 from benchmarks.applications.toolplug_host import KEY
 from benchmarks.calling import ALICE, repeated, trivial
 from benchmarks.connection import Connection, request
-from benchmarks.frame import MILLISECONDS, Batch, Row
-from benchmarks.http import tool_call
+from benchmarks.frame import COUNT, MILLISECONDS, Batch, Row
 from benchmarks.process import everywhere, started
 from benchmarks.providers import Trivial
 from benchmarks.server import CONNECTIONS
@@ -31,10 +31,22 @@ from toolplug_console.settings import Settings
 
 ECHO = ToolCall(id="c1", name="echo", arguments={"text": TEXT})
 LOOKERS = 50
+ROUNDS = 4
+"""Calls on each connection in one turn of a host."""
+TURNS = 20
+"""Turns of each host in one sample: about a second of its CPU time."""
+SAMPLES = 7
+"""Samples of the same two processes; then others, as each process has its own layout in memory."""
 CHROMIUM = "/usr/bin/chromium"
 _PAINTED = """() => new Promise((painted) => new PerformanceObserver((list) => {
   for (const entry of list.getEntriesByName("first-contentful-paint")) painted(entry.startTime);
 }).observe({type: "paint", buffered: true}))"""
+_CALL = request(
+    "POST",
+    "/v1/tool-calls",
+    {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"},
+    b'{"id":"c1","name":"hello","arguments":{"name":"World"}}',
+)
 _STREAM = request("GET", "/console/calls", {"Authorization": f"Bearer {KEY}"})
 
 
@@ -57,8 +69,9 @@ async def with_console(*, looking: bool, remember: bool = True) -> AsyncGenerato
 
 @contextmanager
 def lookers(port: int, count: int) -> Generator[None]:
-    """Follow the calls on so many connections, and read whatever comes in a thread."""
+    """Follow the calls on so many connections, and read whatever comes in a thread; raises if one has ended."""
     ended = threading.Event()
+    left: list[object] = []
     with ExitStack() as life, DefaultSelector() as selector:
         for _ in range(count):
             stream = life.enter_context(socket.create_connection(("127.0.0.1", port)))
@@ -69,7 +82,8 @@ def lookers(port: int, count: int) -> Generator[None]:
         def read() -> None:
             while not ended.is_set():
                 for key, _ in selector.select(0.1):
-                    key.fileobj.recv(1 << 20)  # type: ignore[union-attr]
+                    if not key.fileobj.recv(1 << 20):  # type: ignore[union-attr]
+                        left.append(selector.unregister(key.fileobj))
 
         reader = threading.Thread(target=read)
         reader.start()
@@ -78,28 +92,55 @@ def lookers(port: int, count: int) -> Generator[None]:
         finally:
             ended.set()
             reader.join()
+    if left:
+        raise RuntimeError(f"{len(left)} visitors followed no longer: the row took too long")
+
+
+class _Called:
+    """A host in a process of its own, and the connections that call its tool."""
+
+    def __init__(self, life: ExitStack, application: str, visitors: int = 0) -> None:
+        self._served = life.enter_context(started("benchmarks.server", application))
+        if visitors:
+            life.enter_context(lookers(self._served.port, visitors))
+        self._connections = [life.enter_context(Connection(self._served.port)) for _ in range(CONNECTIONS)]
+        self.take_turn()
+
+    def take_turn(self) -> float:
+        """Call the tool a few times on each connection; return the CPU time of the host meanwhile."""
+        before = self._served.cpu_s()
+        for _ in range(ROUNDS):
+            for connection in self._connections:
+                connection.send(_CALL)
+            for connection in self._connections:
+                connection.answer()
+        return self._served.cpu_s() - before
 
 
 @asynccontextmanager
-async def looked_at(count: int) -> AsyncGenerator[Batch]:
-    """Call a tool over HTTP while so many visitors follow the calls; the cost is the CPU time of the server."""
-    body = b'{"id":"c1","name":"hello","arguments":{"name":"World"}}'
-    message = request(
-        "POST", "/v1/tool-calls", {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}, body
-    )
-    with started("benchmarks.server", "console_host") as served, ExitStack() as opened:
-        opened.enter_context(lookers(served.port, count))
-        connections = [opened.enter_context(Connection(served.port)) for _ in range(CONNECTIONS)]
+async def followed(visitors: int) -> AsyncGenerator[Batch]:
+    """Call a tool of two hosts in turn, of which so many visitors follow one; yields the ratio of their CPU times.
+
+    The turns are so short that both hosts meet the same machine, and a sample has so many that what visitors are sent,
+    once a second, comes in turns of their host as often as in a host that is always called.
+    """
+    places = cycle(range(SAMPLES))
+    with ExitStack() as life:
+        hosts: list[_Called] = []
 
         async def batch(n: int) -> float:
-            before = served.cpu_s()
-            for start in range(0, n, CONNECTIONS):
-                used = connections[: n - start]
-                for connection in used:
-                    connection.send(message)
-                for connection in used:
-                    connection.answer()
-            return served.cpu_s() - before
+            if next(places) == 0:
+                life.close()
+                hosts[:] = _Called(life, "console_host", visitors), _Called(life, "toolplug_host")
+            ours, other = hosts
+            ours_s = other_s = 0.0
+            for turn in range(TURNS):
+                if turn % 2:
+                    other_s += other.take_turn()
+                ours_s += ours.take_turn()
+                if not turn % 2:
+                    other_s += other.take_turn()
+            return n * ours_s / other_s
 
         yield batch
 
@@ -152,13 +193,13 @@ ROWS = (
     ),
     Row(
         name=f"POST /v1/tool-calls while {LOOKERS} visitors follow the calls",
-        ours=partial(looked_at, LOOKERS),
-        other=tool_call,
+        ours=partial(followed, LOOKERS),
         against="no console",
         hold=1.05,
         aim=1.02,
-        pairs=41,
-        batch_s=0.5,
+        unit=COUNT,
+        pairs=3 * SAMPLES,
+        batch_s=0,
     ),
     Row(
         name="first paint of the console",

@@ -7,6 +7,7 @@ the limits of `toolplug serve`.
 
 from __future__ import annotations
 
+import gc
 import socket
 import sys
 from collections.abc import AsyncGenerator
@@ -59,6 +60,8 @@ async def _serve(name: str, how: str = "") -> None:
                 config = Config(
                     app, loop="uvloop", http="httptools", access_log=False, log_level="warning", timeout_keep_alive=600
                 )
+            gc.collect()
+            gc.freeze()
             print(listening.getsockname()[1], flush=True)
             await Server(config).serve(sockets=[listening])
 

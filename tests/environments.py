@@ -7,9 +7,13 @@ import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Mapping
+from configparser import ConfigParser
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
+from zipfile import ZipFile
 
 from tests.requirement_table import ROOT
 
@@ -57,6 +61,34 @@ def build_wheel(folder: Path, package: Path) -> Path:
     """Put a wheel of this package of the checkout into the folder; each process of the tests builds it once."""
     folder.mkdir(exist_ok=True)
     return Path(shutil.copy(_build_once(package), folder))
+
+
+class UnpackedWheel(NamedTuple):
+    """A wheel as files, and its providers by their names."""
+
+    site: Path
+    providers: Mapping[str, str]
+
+    def say(self, module: str, expression: str) -> str:
+        """Return what an expression of one of its modules, `it`, prints."""
+        code = f"import {module} as it; print(it.__file__); print({expression})"
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=self.site, capture_output=True, text=True, check=True, timeout=150
+        )
+        file, said = done.stdout.splitlines()
+        assert Path(file).is_relative_to(self.site), "the module is that of the checkout"
+        return said
+
+
+def unpack_wheel(folder: Path, package: Path) -> UnpackedWheel:
+    """Build the wheel of this package of the checkout, and unpack it into the folder."""
+    site = folder / "site"
+    with ZipFile(build_wheel(folder, package)) as archive:
+        archive.extractall(site)
+    (points,) = site.glob("*.dist-info/entry_points.txt")
+    named = ConfigParser(delimiters="=")
+    named.read_string(points.read_text("utf-8"))
+    return UnpackedWheel(site, dict(named["toolplug.providers"]))
 
 
 @cache

@@ -31,15 +31,19 @@ STARTS_A_PROCESS = frozenset(
     {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.exec", "os.system"}
 )
 USES_A_SOCKET = frozenset({"socket.bind", "socket.connect"})
+WATCHED = STARTS_A_PROCESS | USES_A_SOCKET
 INTERNET = frozenset({socket.AF_INET, socket.AF_INET6})
 
 
 class UnitGuard:
-    """Listens to the interpreter's audit events in unit and slow tests. An audit hook cannot be removed again."""
+    """Listens to the interpreter's audit events in unit and slow tests.
+
+    An audit hook cannot be removed again, and hears of hundreds of events a test: a run without such tests has none.
+    """
 
     def __init__(self) -> None:
         self._seen: list[str] | None = None
-        sys.addaudithook(self._audit)
+        self._is_listening = False
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None]:
@@ -57,6 +61,7 @@ class UnitGuard:
         kind = next((kind for kind in ALONE if item.get_closest_marker(kind) is not None), None)
         if kind is None:
             return (yield)
+        self._listen()
         self._seen = seen = []
         try:
             return (yield)
@@ -66,13 +71,21 @@ class UnitGuard:
                 choice = "`, `".join(kind for kind in KINDS if kind not in ALONE)
                 pytest.fail(f"a {kind} test {seen[0]}: mark it with one of `{choice}` (tests/README.md)", pytrace=False)
 
-    def _audit(self, event: str, arguments: tuple[object, ...]) -> None:
-        seen = self._seen
-        if seen is None:
+    def _listen(self) -> None:
+        if self._is_listening:
             return
+        self._is_listening = True
+
+        def hear(event: str, arguments: tuple[object, ...]) -> None:  # a method would take three times as long
+            if event in WATCHED and (seen := self._seen) is not None:
+                self._note(seen, event, arguments)
+
+        sys.addaudithook(hear)
+
+    def _note(self, seen: list[str], event: str, arguments: tuple[object, ...]) -> None:
         if event in STARTS_A_PROCESS:
             seen.append(f"starts a process ({event} {arguments[0]!r})" if arguments else f"starts a process ({event})")
-        elif event in USES_A_SOCKET:
+        else:
             endpoint, address = arguments
             if isinstance(endpoint, socket.socket) and endpoint.family in INTERNET:
                 seen.append(f"uses the network ({event} {address!r})")
@@ -87,16 +100,25 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
     Those of the agent frameworks alone take thirteen. Markers are written in the module that they are for.
     """
-    wanted = config.option.markexpr
-    if not collection_path.match("test_*.py") or wanted not in {*KINDS, QUICK}:
+    wanted = _kinds_of(config.option.markexpr)
+    if wanted is None or not collection_path.match("test_*.py"):
         return None
     text = collection_path.read_text("utf-8")
     found = _OF_MODULE.search(text)
-    of_module = found.group() if found is not None else ""
-    if wanted in ALONE or wanted == QUICK:
-        others = ("judge", "framework", "wire") if wanted == QUICK else [kind for kind in KINDS if kind not in ALONE]
-        return True if any(f"mark.{kind}" in of_module for kind in others) else None
-    return None if f"mark.{wanted}" in text else True
+    of_module = _kinds_in(found.group()) if found is not None else frozenset[str]()
+    return None if wanted & (of_module or _kinds_in(text) | {"unit"}) else True
+
+
+def _kinds_of(expression: str) -> frozenset[str] | None:
+    """Return the kinds that an expression of `-m` chooses; None if it is about more than kinds."""
+    if expression == QUICK:
+        return frozenset(KINDS) - {"judge", "framework", "wire"}
+    chosen = frozenset(expression.split(" or "))
+    return chosen if chosen <= frozenset(KINDS) else None
+
+
+def _kinds_in(text: str) -> frozenset[str]:
+    return frozenset(kind for kind in KINDS if f"mark.{kind}" in text)
 
 
 @pytest.hookimpl(tryfirst=True)

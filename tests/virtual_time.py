@@ -40,7 +40,9 @@ class _Selector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
             raise RuntimeError("every task waits for what never comes")
-        self._loop.now += max(timeout, 0.0)
+        if timeout <= 0:
+            return []  # something can run, and is not held up by what waits: the only file here is the loop's own
+        self._loop.now += timeout
         return super().select(0)
 
 

@@ -18,6 +18,15 @@ from mkdocs.structure.files import File, Files
 MODULES = (
     "toolplug",
     "toolplug.http",
+    "toolplug.stores",
+    "toolplug.mcp_extensions",
+    "toolplug.config",
+    "toolplug.catalog",
+    "toolplug.search",
+    "toolplug.foreign",
+    "toolplug.runtime",
+    "toolplug.cluster",
+    "toolplug.sqlite",
     "toolplug.apart",
     "toolplug.responses",
     "toolplug.client",
@@ -47,7 +56,7 @@ def exports() -> Iterator[tuple[str, str, object]]:
     """Yield (module, name, value) of each public name, once, under the first module that has it."""
     seen: set[int] = set()
     for module in map(import_module, MODULES):
-        for name in _public_names(module):
+        for name in public_names(module):
             value = getattr(module, name)
             if id(value) not in seen:
                 seen.add(id(value))
@@ -96,7 +105,7 @@ def _titled(names: Sequence[str]) -> list[dict[str, str]]:
     return [{name.rpartition(".")[2]: page_of(name)} for name in names]
 
 
-def _public_names(module: ModuleType) -> list[str]:
+def public_names(module: ModuleType) -> list[str]:
     """Return `__all__`, or without one the public names that the module itself defines."""
     names: Sequence[str] | None = getattr(module, "__all__", None)
     return list(names) if names is not None else [name for name in vars(module) if _defined_by(module, name)]

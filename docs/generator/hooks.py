@@ -39,7 +39,8 @@ may be `async def` or `def`; one that takes longer than {HOOK_S:g} s has failed.
 
 _READ = """
 Asked of plugins that are enabled in the configuration and have not been started: functions of a module, static methods,
-or methods of an object. [Parts of the host](../how-to/write-a-part.md) is a page about `host_part`.
+or methods of an object. [Parts of the host](../how-to/write-a-part.md) is a page about `host_part`,
+[Write a store](../how-to/write-a-store.md) one about `stores`.
 """
 
 _SECTIONS: dict[Asked, tuple[str, str]] = {

@@ -5,6 +5,7 @@
 import { Conversation, explained, readEvents } from "./conversation.js";
 
 const LONGEST = 20_000;
+const INSTRUCTIONS = "You work with the table of a web page by its tools. Answer in short sentences of plain text: Markdown is not drawn.";
 const IMAGE = /^image\/(png|jpeg|gif|webp)$/;
 const MARKS = { running: "…", done: "✓", failed: "✗", stopped: "–" };
 
@@ -70,7 +71,7 @@ export function startChat({ form, list, status, connection }) {
       talk.stop();
     } else if (text && connection().session) {
       field.value = "";
-      talk.send(text, { session: connection().session });
+      talk.send(text, { session: connection().session, instructions: INSTRUCTIONS });
     }
   });
   field.addEventListener("keydown", (event) => {

@@ -53,7 +53,7 @@ export function explained(error, { session } = {}) {
   if (code === "session_not_found" || code === "invalid_session_code" || status === 410) {
     return { title: `There is no session ${session || "of this code"}.`, text: "It was ended or has expired. Choose another one, or none." };
   }
-  if (code === "previous_response_not_found") return { title: "The host no longer has this conversation.", text: "Start a new one." };
+  if (code === "previous_response_not_found") return { title: "The host no longer has this conversation.", text: "The next message begins a new one." };
   if (status === 401) return { title: "The host does not accept this key.", text: "It may be wrong, revoked or expired." };
   if (status === 403) return { title: "This key may not do that.", text: message };
   if (status === 429) return { title: "Too many requests.", text: `${message}.${wait}`.replace("..", ".") };
@@ -85,7 +85,7 @@ export class Conversation {
     return this.control !== null;
   }
 
-  /** Answer a message, with the tools of `choice`: `{agent, session, model}`, all optional. */
+  /** Answer a message, with the tools of `choice`: `{agent, session, model, instructions}`, all optional. */
   send(text, choice = {}) {
     this.choice = choice;
     this.#add({ kind: "user", text });
@@ -111,9 +111,9 @@ export class Conversation {
   }
 
   async #answer(input) {
-    const { agent, session, model } = this.choice;
+    const { agent, session, model, instructions } = this.choice;
     const metadata = { toolplug_approvals: "items", ...(agent && { toolplug_agent: agent }), ...(session && { toolplug_session: session }) };
-    const request = { input, stream: true, include: INCLUDE, metadata, ...(model && { model }), ...(this.previous && { previous_response_id: this.previous }) };
+    const request = { input, stream: true, include: INCLUDE, metadata, ...(model && { model }), ...(instructions && { instructions }), ...(this.previous && { previous_response_id: this.previous }) };
     const control = new AbortController();
     const items = new Map();
     this.control = control;
@@ -129,6 +129,7 @@ export class Conversation {
       if (!outcome) throw { title: "The answer broke off.", message: "The connection was closed before its end." };
       this.#end(outcome, before);
     } catch (error) {
+      if (error.code === "previous_response_not_found") this.previous = null;
       if (control.signal.aborted) this.#add({ kind: "note", text: "Stopped. This message and its answer are not part of the conversation." });
       else this.#add({ kind: "problem", ...(error.title ? { title: error.title, text: error.message } : explained(error, this.choice)) });
     } finally {

@@ -225,7 +225,9 @@ function showSession({ state, error, retryInMs }) {
   if (state === "waiting") {
     notify(`${error.message} Trying again in ${Math.ceil(retryInMs / 1000)} s; calls wait for a while.`, "Try now");
   } else if (state === "closed") {
-    notify(`${error?.message ?? "The session is closed."}`, "Start a new session");
+    // To a host that has started again, the session's own token is one of nobody.
+    const message = error?.status === 401 ? "The host no longer has this session. The rows are still here." : error?.message;
+    notify(message ?? "The session is closed.", "Start a new session");
   } else {
     by("notice").hidden = true;
   }

@@ -15,7 +15,9 @@ HOMES = {
     "CallContext": "toolplug.catalog.call",
     "CallSpan": "toolplug.catalog.plan",
     "CallTracer": "toolplug.catalog.plan",
+    "CallableTools": "toolplug.host.tool_infos",
     "Caller": "toolplug.toolsets.saved.saved_toolset",
+    "CannotAsk": "toolplug.catalog.call",
     "Catalog": "toolplug.catalog.catalog",
     "BoundRoute": "toolplug.providers.routes",
     "ConfigError": "toolplug.errors",
@@ -28,13 +30,16 @@ HOMES = {
     "FunctionProvider": "toolplug.providers.provider",
     "FunctionRegistry": "toolplug.providers.registry",
     "Host": "toolplug.host.host",
+    "HostApprovals": "toolplug.part_protocols.approvals",
     "HostPart": "toolplug.part_protocols.host_part",
     "HostedItem": "toolplug.catalog.definition",
-    "McpExtension": "toolplug.providers.offering.mcp_extensions",
+    "McpExtension": "toolplug.mcp_extensions",
     "ModelTools": "toolplug.execution.executor",
+    "NO_APPROVALS": "toolplug.part_protocols.approvals",
     "NeedsApproval": "toolplug.catalog.plan",
     "Note": "toolplug.catalog.definition",
     "OpenToolsetSource": "toolplug.providers.offering.definitions",
+    "PartApprovals": "toolplug.part_protocols.approvals",
     "PartServices": "toolplug.part_protocols.host_part",
     "Principal": "toolplug.catalog.call",
     "Prompt": "toolplug.providers.offering.definitions",
@@ -63,6 +68,7 @@ HOMES = {
     "ToolsetLink": "toolplug.providers.offering.definitions",
     "ToolsetSource": "toolplug.providers.offering.definitions",
     "UnmatchedStub": "toolplug.errors",
+    "UserAnswer": "toolplug.catalog.call",
     "WouldRefuse": "toolplug.catalog.plan",
     "checked_transport": "toolplug.net.checked_transport",
     "current_tenant": "toolplug.catalog.call",
@@ -72,6 +78,7 @@ HOMES = {
     "hookspec": "toolplug.hookspecs",
     "import_object": "toolplug.foreign.named_objects",
     "merged": "toolplug.catalog.catalog",
+    "open_catalog": "toolplug.execution.executor",
     "open_host": "toolplug.host.host",
     "prompt": "toolplug.providers.offering.decorators",
     "read_section": "toolplug.cli.plugin_commands",
@@ -109,7 +116,7 @@ def not_installed(error: ImportError, what: str, package: str = "") -> ImportErr
 
 
 def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
-    """Return the `__getattr__` of a package, for public names by their modules.
+    """Return the `__getattr__` of a package, for public names by their modules, and for `__all__` if it has none.
 
     It raises `AttributeError`, and `ModuleNotFoundError` with the extra to install.
     """
@@ -117,6 +124,8 @@ def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
     # Once for each name: a module that asks for one of them does so at each call.
     @cache
     def load(name: str) -> object:
+        if name == "__all__":  # `import *` asks for it
+            return [*homes]
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:

@@ -24,9 +24,9 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import CallTracer, NeedsApproval, WouldRefuse
+from toolplug.mcp_extensions import McpExtension
 from toolplug.providers.entry import ProviderRecord
 from toolplug.providers.offering.definitions import ConsolePage, OpenToolsetSource, Prompt, Resource
-from toolplug.providers.offering.mcp_extensions import McpExtension
 from toolplug.providers.plugins.implementations import PROJECT
 from toolplug.providers.site import ProviderContext
 from toolplug.stores.open import StoreOpener

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, Route, expect
 from tests.browser.conftest import configuration
 from tests.browser.host import Caller
 from tests.browser.late_pages import new_profile
@@ -161,6 +161,25 @@ async def test_when_the_session_is_ended_the_page_says_so_and_begins_a_new_one(
     await expect(page.locator("#state")).to_have_text("connected")
     await expect(page.locator("#code")).not_to_have_text(code)
     await expect(page.locator("#tools li")).to_have_count(1)
+
+
+async def test_to_a_host_that_has_lost_the_session_the_page_speaks_of_no_credentials(
+    page: Page, origin: str, host: str
+) -> None:
+    await opened(page, origin, host)
+
+    async def lost(route: Route) -> None:
+        asks = route.request.method == "OPTIONS"
+        headers = {f"access-control-allow-{what}": "*" for what in ("origin", "methods", "headers")}
+        error = {"code": "unauthenticated", "message": "no valid credentials"}
+        await route.fulfill(status=204 if asks else 401, headers=headers, json=None if asks else {"error": error})
+
+    await page.route(f"{host}/api/sessions/**", lost)
+    await page.get_by_label("Label", exact=True).fill("Otters")
+    await page.get_by_label("Value", exact=True).fill("12")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#state")).to_have_text("closed")
+    await expect(page.get_by_role("alert")).to_contain_text("The host no longer has this session.")
 
 
 async def test_text_from_elsewhere_is_shown_as_text(page: Page, origin: str, host: str, caller: Caller) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, Route, expect
 from tests.browser.conftest import configuration
 from tests.browser.test_console import SCREENS, opened
 from tests.cli.process import serving
@@ -102,6 +102,29 @@ async def test_a_sentence_moves_the_chart(
         await page.evaluate(axe)
         result = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
         assert [each["id"] for each in result["violations"] if each["impact"] in ("serious", "critical")] == []
+
+
+async def test_a_conversation_that_the_host_has_lost_begins_again(
+    chromium: Browser, origin: str, url: str, model: ScriptedBackend
+) -> None:
+    model.plays(says("First."), says("Second."))
+
+    async def lose(route: Route) -> None:
+        error = {"code": "previous_response_not_found", "message": "there is no such response"}
+        await route.fulfill(status=404, headers={"access-control-allow-origin": "*"}, json={"error": error})
+
+    async with table(chromium, origin, url) as page:
+        await say(page, "One.")
+        await expect(page.locator("#talk .text").last).to_contain_text("First.")
+        await page.route(f"{url}/v1/responses", lose, times=1)
+        await say(page, "Two.")
+        await expect(page.locator("#talk .problem")).to_contain_text("The next message begins a new one.")
+        async with page.expect_request(f"{url}/v1/responses") as asked:
+            await page.get_by_role("button", name="Try again").click()
+        await expect(page.locator("#talk .text").last).to_contain_text("Second.")
+        request = (await asked.value).post_data_json
+    assert "previous_response_id" not in request
+    assert "Markdown is not drawn" in request["instructions"]
 
 
 async def test_an_answer_is_stopped_and_a_failed_one_tried_again(

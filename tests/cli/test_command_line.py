@@ -57,7 +57,8 @@ def test_it_tells_its_version(run: Run) -> None:
     [
         (["chek"], "Did you mean 'check'"),
         (["call"], "Missing argument"),
-        (["serve", "--port", "70000"], "65535"),
+        (["serve", "--port", "70000"], "should be at most 65535, not '70000'"),
+        (["serve", "--port", "eighty"], "should be a whole number, not 'eighty'"),
         (["tools", "--format", "xml"], "xml"),
         (["check", "--no-such-option"], "--no-such-option"),
         (["new-provider", "No Name"], "lower-case"),

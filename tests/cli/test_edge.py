@@ -424,3 +424,23 @@ def test_what_is_no_http_is_refused_in_our_words_and_an_upgrade_adds_no_line(
     upgrade.send(BEGIN, b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
     assert upgrade.response()[0] == 200
     assert not any("upgrade" in line.lower() or "websocket" in line.lower() for line in service.lines[lines:])
+
+
+H2C = (b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c", b"HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABk")
+"""What Java's own client sends with its first request."""
+
+
+@pytest.mark.requirement("C-5-edge-head")
+@pytest.mark.parametrize("pieces", ["one", "two", "many"])
+def test_a_request_that_offers_another_protocol_is_served_with_its_body(connect: Connect, pieces: str) -> None:
+    wire = connect()
+    request = _post(COUNTS, *H2C)
+    size = {"one": len(request) * 3, "two": len(request) - len(COUNTS), "many": 7}[pieces]
+    sent = request + _post(COUNTS) + request
+    for begin in range(0, len(sent), size):
+        wire.send(sent[begin : begin + size])
+    for _ in range(3):
+        status, body = wire.response()
+        assert (status, json.loads(body)["output"]) == (200, "5")
+    wire.send(_post(COUNTS, *H2C, b"Content-Length: 5"))
+    assert _refusal(wire.read()) == MALFORMED

@@ -62,7 +62,7 @@ def test_with_reload_changed_code_is_taken_up_on_the_same_port(
     (package / "provider.py").write_text(code)
     first_ns = (package / "provider.py").stat().st_mtime_ns
     write("providers: {fresh: {enabled: true}}")
-    with serving("--reload", folder=tmp_path, site=site) as service:
+    with serving("--reload", "-v", folder=tmp_path, site=site) as service:
         url = service.url
         service.wait_for("watching")
         (package / "provider.py").write_text("syntax error")

@@ -112,6 +112,23 @@ def test_a_table_of_a_terminal_has_the_heads_of_a_piped_one_and_loses_no_text(
     assert "…" not in "".join(lines)
     shown = [line.split() for line in lines]
     assert ["archive", "archive", "active"] in [words[:3] for words in shown], "a state is not cut at its middle"
+    monkeypatch.setenv("COLUMNS", "40")
+    narrow = ESCAPES.sub("", terminal("providers")).splitlines()
+    assert narrow[narrow.index("archive") :][:3] == ["archive", "  type: archive", "  state: active"], (
+        "words stay whole"
+    )
+    assert "…" not in "".join(narrow)
+
+
+@pytest.mark.usefixtures("shops")
+@pytest.mark.parametrize("command", ["providers", "doctor"])
+def test_packages_that_no_entry_names_are_one_line_of_a_terminal(terminal: Terminal, run: Run, command: str) -> None:
+    shown = ESCAPES.sub("", terminal(command))
+    assert "installed-not-enabled" not in shown
+    assert re.search(r"\ninstalled, without an entry: .*\bhello\b.*\(-v shows each\)\n  an entry enables one: ", shown)
+    assert "\n  console: `toolplug serve` has it without an entry" in shown
+    for whole in terminal(command, "-v"), run(command).out:
+        assert re.search(r"\nhello .*installed-not-enabled", ESCAPES.sub("", whole))
 
 
 @pytest.mark.usefixtures("shops")

@@ -26,8 +26,10 @@ from tests.providers.fake_distribution import install, provides
 from tests.requirement_table import ROOT
 
 from toolplug import open_host
+from toolplug.cli import init as init_command
 from toolplug.errors import HostKeyError
 from toolplug.host.file.schema import SettingsSchema, settings_schemas
+from toolplug.host.file.settings import RESERVED_KEYS
 from toolplug.host.file.settings_child import settings_of
 from toolplug.packages.entry_points import find_installed
 
@@ -61,6 +63,8 @@ def test_init_writes_a_configuration_that_runs_and_overwrites_nothing(run: Run, 
     assert run("call", "count_words", "text=one two").out == "2\n"
     text = (tmp_path / "providers.yaml").read_text()
     assert "hello:\n    enabled: false" in text
+    told = text.partition("to the provider itself: ")[2].partition(".\n")[0]
+    assert set(told.split(", ")) == RESERVED_KEYS
     entries = yaml.safe_load(text)["providers"]
     # `serve` has the console where there is no entry, and `store` has the URL of a store.
     assert {"journal", "otel"} <= set(entries)
@@ -74,6 +78,16 @@ def test_init_writes_a_configuration_that_runs_and_overwrites_nothing(run: Run, 
     assert run("init", "-c", "other.yaml", "--json").json == {"file": "other.yaml", "code": None}
     assert "my_tools" not in (tmp_path / "other.yaml").read_text()
     assert (tmp_path / "my_tools.py").read_text().count("count_words") == 1
+
+
+@pytest.mark.requirement("C-10-init")
+def test_init_without_the_extra_of_sqlite_writes_what_runs_there(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(init_command, "find_spec", lambda name: None)
+    assert run("init").code == 0
+    assert yaml.safe_load((tmp_path / "providers.yaml").read_text())["store"] == "memory://"
+    assert run("call", "count_words", "text=one two").out == "2\n"
 
 
 @pytest.mark.requirement("C-10-keys-new")

@@ -71,6 +71,7 @@ class Web(Strict):
     language: str = Field("en", validation_alias=AliasChoices("lang", AliasPath("locale", 0)))
     checked: str = "ok"
     address: str = Field("http://h", pattern="^https?://")
+    life: Annotated[Duration, Field(ge=1, le=604_800)] = 60.0
 
     @field_validator("checked")
     @classmethod
@@ -116,6 +117,9 @@ def test_text_is_no_boolean() -> None:
         ("name: x", "should be text of at least 2 characters, not 'x'"),
         ("name: abcde", "should be text of at most 4 characters, not 'abcde'"),
         ("name: ABC", "should be text that matches ^[a-z]+$, not 'ABC'"),
+        ("life: 200h", "should be at most 168h, not '200h'"),
+        ("life: 0s", "should be at least 1s, not '0s'"),
+        ("life: 700000", "should be at most 604800, not 700000"),
         ("address: h:80", "should be a URL that begins with http:// or https://, not 'h:80'"),
         ("name: {a: 1}", "should be text, not a mapping"),
         ("backend: searxg", "should be 'searxng' or 'ddgs', not 'searxg' (nearest: 'searxng')"),

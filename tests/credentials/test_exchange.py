@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -246,3 +248,40 @@ async def test_a_response_in_the_background_uses_a_token_that_is_there_and_store
         stored = b"".join(path.read_bytes() for path in tmp_path.glob("state.db*"))
         assert b"Who am I?" in stored
         assert ada.encode() not in stored
+
+
+_FIRST_EXCHANGE = """
+import asyncio, sys, threading
+from importlib.abc import MetaPathFinder
+from toolplug import Principal
+from toolplug.net.egress import Egress
+from toolplug.parts.credentials import exchange, oauth
+
+class Watch(MetaPathFinder):
+    at = []
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("httpx2", "httpcore2"):
+            self.at.append(threading.current_thread() is threading.main_thread())
+
+sys.meta_path.insert(0, Watch())
+
+class Tokens(oauth.OAuthCredentials):
+    def __init__(self):
+        self._egress = lambda: Egress(())
+
+class Owner:
+    url = None
+
+async def main():
+    await oauth.import_in_thread("httpx2")
+    async with Tokens().http(Owner(), "https://issuer.example/token"):
+        pass
+
+asyncio.run(main())
+assert Watch.at and not any(Watch.at), Watch.at
+"""
+
+
+def test_the_client_of_http_is_imported_beside_the_loop() -> None:
+    """The first exchanged call held every other one for more than a tenth of a second."""
+    subprocess.run([sys.executable, "-c", _FIRST_EXCHANGE], check=True, timeout=60)

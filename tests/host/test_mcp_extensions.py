@@ -12,7 +12,7 @@ from tests.mcp.task_client import McpCaller
 
 from toolplug import FunctionProvider, McpExtension, open_host, resource, tool
 from toolplug.http import create_app
-from toolplug.providers.offering.mcp_extensions import ExtensionRefused, ExtensionRequest
+from toolplug.mcp_extensions import ExtensionRefused, ExtensionRequest
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I39-mcp-extensions")]
 

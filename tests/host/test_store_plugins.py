@@ -12,6 +12,7 @@ from toolplug import open_host
 from toolplug.errors import ConfigError
 from toolplug.host.file.configuration import read_configuration
 from toolplug.host.file.packages import known_package
+from toolplug.host.inspection import configuration_warnings
 from toolplug.packages.entry_points import find_installed
 from toolplug.stores.memory import MemoryStore
 
@@ -71,6 +72,21 @@ async def test_a_url_of_its_scheme_is_the_store_of_the_host(config: Write, tmp_p
             each for each in host.records() if each.distribution == "toolplug-shelf" and each.state == "active"
         ]
         assert host.plugins.implementers("stores") == (record.key,)
+
+
+@pytest.mark.usefixtures("shelf")
+def test_an_enabled_entry_of_a_store_that_is_not_used_is_a_warning(config: Write) -> None:
+    for text, expected in (
+        (
+            "providers: {shelf: {enabled: true}}",
+            "providers.yaml:1:13: providers.shelf: keeps no records: 'store' is a URL of the scheme 'memory'"
+            " (write store: shelf://…, which enables it without an entry; or remove the entry)",
+        ),
+        ("providers: {shelf: {enabled: true}}\nstore: shelf://here", ""),
+    ):
+        path = config(text)
+        found = [*configuration_warnings(read_configuration(path, {}, find_installed()))]
+        assert "".join(map(str, found)).replace(f"{path.parent}/", "") == expected
 
 
 @pytest.mark.usefixtures("shelf")

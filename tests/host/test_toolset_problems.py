@@ -69,20 +69,20 @@ def test_the_shape_of_both_sections_is_checked(config: Write) -> None:
         """\
         providers: {notes: {enabled: true}}
         toolsets:
-          dotted: {prefix: a.b, from: provider:notes}
+          dotted: {prefix: a.b, from: provider:nots}
           empty: {prefix: "", from: notes}
           none: {from: "provider:", scop: shared}
           own: {prefix: own, from: provider:notes, scope: session}
+          again: {prefix: own, from: provider:notes}
         agents:
           researcher: {toolset: [web]}
         """
     )
     assert [line.partition(": ")[2] for line in problems(path)] == [
         "toolsets.dotted.prefix: should be a lower-case letter, then up to 31 of a-z 0-9 _ -, not 'a.b'",
+        "toolsets.dotted.from: there is no provider 'nots' under providers (nearest: 'notes')",
         "toolsets.empty.prefix: should be a lower-case letter, then up to 31 of a-z 0-9 _ -, not ''",
-        "toolsets.empty.from: should be provider: and the key of a provider, mcp: and the id of an MCP server, or the"
-        " kind of a plugin's source, a colon and its address, not"
-        " 'notes'",
+        "toolsets.empty.from: should be provider:notes for a provider, or mcp:notes for an MCP server, not 'notes'",
         "toolsets.none.prefix: the key 'prefix' is missing",
         "toolsets.none.from: should be provider: and the key of a provider, mcp: and the id of an MCP server, or the"
         " kind of a plugin's source, a colon and its address, not"
@@ -90,6 +90,7 @@ def test_the_shape_of_both_sections_is_checked(config: Write) -> None:
         "toolsets.none.scop: unknown key 'scop' (nearest: 'scope')",
         "toolsets.own: scope must be shared: a provider runs once, for every session; a toolset that is made for each"
         " session is that of an MCP server, or registered by code, with a factory",
+        "toolsets.again.prefix: the prefix 'own' is that of toolset 'own' in line 6; give another one",
         "agents.researcher.toolset: unknown key 'toolset' (nearest: 'toolsets')",
     ]
 

@@ -122,6 +122,33 @@ async def test_a_call_in_a_session_is_approved_for_that_session(sample_package: 
             assert answer.json()["status"] == expected
 
 
+@pytest.mark.requirement("C-1-canonical-name")
+async def test_a_call_by_its_wire_name_is_listed_and_audited_by_its_canonical_one(
+    sample_package: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As models call it; the text for the model has the name that it knows."""
+    caplog.set_level(logging.INFO, "toolplug.audit")
+    toolsets = {"web": {"prefix": "web", "from": "provider:sample"}}
+    tools = {"echo": {"policy": "ask", "grants": {"most": "1h", "scope": "caller"}}, "fails": "deny"}
+    providers = {"sample": {"enabled": True, "tools": tools}}
+    whole = settings(providers=providers, auth=KEYS, toolsets=toolsets, agents={"one": {"toolsets": ["web"]}})
+    async with open_host(whole) as host, client_of(create_app(host)) as client:
+        body = {"name": "web__echo", "arguments": {"text": "otters"}, "agent": "one"}
+        asked = (await client.post("/v1/tool-calls", headers=AGENT, json=body)).json()
+        approval = asked["metadata"]["approval"]
+        assert (approval["tool"], asked["output"][:24]) == ("web.echo", 'tool "web__echo" is not ')
+        listed = (await client.get("/v1/approvals", headers=PERSON)).json()["approvals"]
+        assert [item["tool"] for item in listed] == ["web.echo"]
+        terms = {"decision": "approve", "grant": {"for": "1h", "scope": "caller"}}
+        made = await client.post(f"/v1/approvals/{approval['id']}", headers=PERSON, json=terms)
+        assert made.status_code == 200, made.text
+        grants = await client.get("/v1/grants", params={"tool": "web.echo"}, headers=PERSON)
+        assert [grant["tool"] for grant in grants.json()["grants"]] == ["web.echo"]
+        await client.post("/v1/tool-calls", headers=AGENT, json={"name": "web__fails", "arguments": {}, "agent": "one"})
+    lines = [json.loads(record.getMessage()) for record in caplog.records if record.name == "toolplug.audit"]
+    assert [line["target"] for line in lines if line["event"] == "tool.call"] == ["web.echo", "web.fails"]
+
+
 @pytest.mark.requirement("C-3-policy-ask-decide", "H-trust-audit-agrees")
 async def test_every_decision_is_audited_with_who_made_it(
     sample_package: None, caplog: pytest.LogCaptureFixture

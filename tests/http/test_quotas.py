@@ -296,3 +296,14 @@ async def test_the_event_streams_of_a_plugin_count_with_those_of_the_host(packag
         again = Conversation(path=path, headers=[*HOST, (b"x-api-key", b"ann-key")])
         again.hung_up.set()
         assert (await again.held_with(create_app(host))).status == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/shelf-events", "/v1/plain-events", "/v1/tools/stream"])
+async def test_a_request_for_the_head_of_a_stream_alone_is_over_when_it_is_there(package: object, path: str) -> None:
+    headers = [(b"host", b"localhost"), *((name.lower().encode(), value.encode()) for name, value in ANN.items())]
+    async with served(package, quotas={"key": {"streams": 1}}) as (host, _):
+        app = create_app(host)
+        for _ in range(2):
+            answer = await asyncio.wait_for(Conversation("HEAD", path, headers=headers).held_with(app), 30)
+            assert (answer.status, answer.body) == (200, b"")
+            assert [message.get("more_body", False) for message in answer.sent[1:]] == [False]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,12 +28,32 @@ HEAD = "---\nname: tea\ndescription: Make tea.\n---\n"
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with a configuration of one skill."""
-    (tmp_path / "providers.yaml").write_text(CONFIGURATION)
-    skill = tmp_path / "skills" / "tea"
+    _write(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def locked_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with its lock, by which it is served: to lock it and to compare what is compiled takes a second."""
+    folder = tmp_path_factory.mktemp("locked")
+    _write(folder)
+    _lock(folder)
+    assert _refusal(folder) == []
+    return folder
+
+
+@pytest.fixture
+def locked(locked_once: Path, tmp_path: Path) -> Path:
+    """A copy of the folder that is locked."""
+    return shutil.copytree(locked_once, tmp_path, dirs_exist_ok=True)
+
+
+def _write(folder: Path) -> None:
+    (folder / "providers.yaml").write_text(CONFIGURATION)
+    skill = folder / "skills" / "tea"
     (skill / "references").mkdir(parents=True)
     (skill / "SKILL.md").write_text(f"{HEAD}Boil water.\n")
     (skill / "references" / "cups.md").write_text("A cup.\n")
-    return tmp_path
 
 
 def _lock(folder: Path) -> None:
@@ -92,12 +113,11 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.requirement("I36-lock")
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_change_of_a_file_of_a_skill_is_refused_by_its_name(folder: Path, name: str) -> None:
+def test_a_change_of_a_file_of_a_skill_is_refused_by_its_name(locked: Path, name: str) -> None:
     change, words = CHANGES[name]
-    _lock(folder)
-    assert _refusal(folder) == []
-    change(folder / "skills" / "tea")
-    assert any(words in line for line in _refusal(folder)), _refusal(folder)
+    change(locked / "skills" / "tea")
+    refusal = _refusal(locked)
+    assert any(words in line for line in refusal), refusal
 
 
 @pytest.mark.requirement("I36-lock")
@@ -116,10 +136,9 @@ def test_a_lock_has_the_names_of_all_files_also_of_odd_ones(folder: Path) -> Non
 
 
 @pytest.mark.requirement("I36-lock")
-def test_a_folder_that_is_gone_is_refused_in_words(folder: Path) -> None:
-    _lock(folder)
-    (folder / "skills").rename(folder / "elsewhere")
-    said = _refusal(folder)
+def test_a_folder_that_is_gone_is_refused_in_words(locked: Path) -> None:
+    (locked / "skills").rename(locked / "elsewhere")
+    said = _refusal(locked)
     assert ["'./skills' cannot be read" in line for line in said] == [True]
 
 
@@ -132,11 +151,10 @@ def test_a_folder_that_is_gone_is_refused_in_words(folder: Path) -> None:
     ],
 )
 def test_more_than_a_lock_takes_is_refused(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, bound: str, most: int, words: str
+    locked: Path, monkeypatch: pytest.MonkeyPatch, bound: str, most: int, words: str
 ) -> None:
-    _lock(folder)
     monkeypatch.setattr(bound, most)
-    assert [words in line for line in _refusal(folder)] == [True]
+    assert [words in line for line in _refusal(locked)] == [True]
 
 
 def test_what_is_no_mapping_is_refused(tmp_path: Path) -> None:

@@ -289,3 +289,14 @@ def test_a_wrong_configuration_is_said_and_nothing_is_served(config: Path) -> No
     )
     assert (done.returncode, done.stdout) == (1, b"")
     assert b"providers.hello.enabled" in done.stderr
+
+
+def test_it_needs_nothing_of_the_extra_server() -> None:
+    """A desktop client's install is `toolplug[cli,sqlite,mcp]`; it failed at the import of the watcher of files."""
+    hidden = ("uvicorn", "uvloop", "httptools", "watchfiles", "websockets", "toolplug_console")
+    code = f"""
+import sys
+sys.modules.update(dict.fromkeys({hidden}))
+import toolplug.parts.mcp.commands.over_stdio
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=WAIT_S)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import subprocess
 import sys
 import tomllib
+from importlib import import_module
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from docs.generator.api_pages import MODULES, exports, public_names
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from tests.docs.fences import fences
 from tests.requirement_table import ROOT
 
 import toolplug
@@ -154,3 +158,98 @@ def test_importing_the_package_loads_no_part_of_it_and_nothing_from_elsewhere() 
         "toolplug",
         "toolplug.exports",
     ]
+
+
+def _told(stub: Path) -> dict[str, str]:
+    tree = ast.parse(stub.read_text("utf-8"))
+    return {
+        alias.name: str(node.module) for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+
+
+STUBS = [stub for stub in sorted((ROOT / "src/toolplug").glob("*/__init__.pyi")) if stub.parent.name != "testing"]
+
+
+@pytest.mark.parametrize("stub", STUBS, ids=lambda stub: stub.parent.name)
+def test_a_public_package_gives_exactly_what_type_checkers_are_told(stub: Path) -> None:
+    package = import_module(f"toolplug.{stub.parent.name}")
+    told = _told(stub)
+    assert told == package.HOMES
+    assert sorted(told) == sorted(package.__all__)
+    # A module of the name of a function would take its place as soon as it is imported.
+    assert {name for name in told if (stub.parent / f"{name}.py").exists()} == set()
+    assert {name: getattr(package, name) for name in told} == {
+        name: getattr(import_module(home), name) for name, home in told.items()
+    }
+
+
+INNER = {"toolplug.integrations"}
+"""Public modules that are not in the reference, as each needs another framework."""
+
+
+def _imported(code: str) -> list[tuple[str, str]]:
+    """Return (module, name) of all that a program imports from toolplug, at once or with `import_module`."""
+    found: list[tuple[str, str]] = []
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "toolplug":
+            found += [(node.module, alias.name) for alias in node.names]
+        elif isinstance(node, ast.Import):
+            found += [(alias.name, "") for alias in node.names if alias.name.startswith("toolplug.")]
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "import_module":
+            found += [
+                (str(asked.value), "")
+                for asked in node.args
+                if isinstance(asked, ast.Constant) and str(asked.value).startswith("toolplug.")
+            ]
+    return found
+
+
+def _private(code: str) -> list[str]:
+    """Return what a program imports that versions.md does not promise."""
+    return [
+        f"{module}.{name}".rstrip(".")
+        for module, name in _imported(code)
+        if module.rpartition(".")[0] not in INNER
+        and not (module in PUBLIC and (not name or name in PUBLIC[module] or f"{module}.{name}" in PUBLIC))
+    ]
+
+
+PUBLIC = {
+    module: {*public_names(import_module(module)), *(HOMES if module == "toolplug" else ())} for module in MODULES
+}
+USERS = sorted([*ROOT.glob("plugins/*/src/**/*.py"), *ROOT.glob("examples/**/*.py")])
+PAGES = sorted([ROOT / "README.md", *ROOT.glob("plugins/*/README.md"), *ROOT.glob("docs/**/*.md")])
+
+
+@pytest.mark.requirement("I31-3-public")
+def test_shipped_plugins_and_examples_import_public_names_only() -> None:
+    found = {str(file.relative_to(ROOT)): _private(file.read_text("utf-8")) for file in USERS}
+    assert {file: names for file, names in found.items() if names} == {}
+
+
+@pytest.mark.requirement("I31-3-public")
+def test_the_documentation_imports_public_names_only() -> None:
+    found = {
+        f"{page.relative_to(ROOT)}:{block.line}": _private(block.text)
+        for page in PAGES
+        for block in fences(page.read_text("utf-8"))
+        if block.language == "python"
+    }
+    assert {place: names for place, names in found.items() if names} == {}
+
+
+@pytest.mark.requirement("I31-3-public")
+def test_the_examples_of_public_classes_import_public_names_only() -> None:
+    found = {
+        f"{module}.{name}": _private(block.text)
+        for module, name, value in exports()
+        for block in fences(inspect.cleandoc(vars(value).get("__doc__") or "") + "\n" if inspect.isclass(value) else "")
+    }
+    assert {name: names for name, names in found.items() if names} == {}
+
+
+def test_a_private_name_is_found() -> None:
+    assert _private("from toolplug.runtime.threads import in_own_thread") == ["toolplug.runtime.threads.in_own_thread"]
+    assert _private("from toolplug.stores import Store, Writer") == ["toolplug.stores.Writer"]
+    assert _private("import_module('toolplug.parts.mcp.content')") == ["toolplug.parts.mcp.content"]
+    assert _private("import toolplug.stores\nfrom toolplug import tool\nfrom toolplug.http import create_app") == []

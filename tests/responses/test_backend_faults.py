@@ -70,11 +70,13 @@ async def test_a_fault_before_any_output_is_an_http_error(harness: Harness, faul
 async def test_a_backend_that_is_not_there_is_an_http_error_and_a_line_of_the_log(
     staging: Staging, caplog: pytest.LogCaptureFixture
 ) -> None:
-    harness = await staging(backend={"base_url": "http://127.0.0.1:1/v1", "retries": 0})
+    harness = await staging(backend={"base_url": "http://me:hunter2@127.0.0.1:1/v1", "retries": 0})
     answer = await harness.post(model=MODEL, input="Hi")
     assert (answer.status_code, answer.json()["error"]["code"]) == (502, "backend_unreachable")
-    said = [record.getMessage() for record in caplog.records if record.name == "toolplug.responses"]
-    assert said == ["the model's server gave no answer: backend_unreachable"]
+    assert "127.0.0.1" not in answer.text
+    place, said = [record.getMessage() for record in caplog.records if record.name == "toolplug.responses"]
+    assert place.startswith("no connection to http://127.0.0.1:1: ")
+    assert said == "the model's server gave no answer: backend_unreachable"
 
 
 @pytest.mark.requirement("I6-1-backend-errors")

@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from toolplug import CallContext, Principal, ToolDefinition, ToolResult, ToolStatus
@@ -253,6 +254,49 @@ async def test_a_store_that_fails_costs_the_exchange_alone(caplog: pytest.LogCap
     assert numbers == (3, 0, [("price", 3, 0)])
     assert len(caplog.messages) == 1
     assert caplog.messages[0].startswith("the last hour is not shared with other processes: ")
+
+
+@pytest.mark.requirement("I33-hour")
+async def test_ticks_of_another_release_are_read_as_far_as_they_can_be(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    async with (
+        MemoryStore() as store,
+        process(store, clock) as (feed, _, shared),
+        process(store, clock) as (_, hour, reading),
+    ):
+        answered(feed, "t1")
+        clock.now += 5
+        await shared.write_and_read()
+        [key] = await store.keys()
+        record = await store.read(key)
+        assert record is not None
+        tick = orjson.loads(record.value)
+        tick["calls"][0]["of_a_later_release"] = True
+        await store.commit(key, orjson.dumps(tick))
+        for name, value in (("a", b"?"), ("b", b"{}"), ("c", b'{"calls": [{}], "numbers": []}')):
+            await store.commit(key[:-1] + name + key[-1], value)
+        await reading.write_and_read()
+        assert sums(hour.numbers("t1")) == (1, 0, [("price", 1, 0)])
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("calls that another process has counted cannot be read: ")
+
+
+def test_an_hour_survives_clocks_that_were_ahead_its_own_and_that_of_another_process() -> None:
+    clock = Clock()
+    hour, other = Hour(clock), Hour(clock)
+    hour.count(PRICE, [0.02], failed=False, at=clock.now)
+    clock.now += 7_200
+    for each in (hour, other):
+        each.count(PRICE, [0.02], failed=False, at=clock.now)
+        clock.now += 5
+        each.count(PRICE, [0.02], failed=False, at=clock.now)
+    ((ahead, numbers),) = other.take_ended()
+    clock.now = NOW + 10
+    hour.add(ahead, numbers)
+    hour.count(PRICE, [0.02], failed=False, at=clock.now)
+    clock.now += 5
+    assert sums(hour.numbers("t1"))[0] >= 2
+    assert hour.numbers("t1")["calls"][-1] > 0
 
 
 def test_an_hour_is_remembered_in_ticks_of_five_seconds() -> None:

@@ -182,11 +182,35 @@ def no_report(progress: float, total: float | None = None, message: str | None =
 
 
 class CannotAsk(Exception):
-    """The user of a call's caller cannot be asked; the text says why."""
+    """The user of a call's caller cannot be asked; the text says why.
+
+    ```python
+    from toolplug import CallContext, CannotAsk, tool
+
+    @tool
+    async def delete_notes(context: CallContext) -> str:
+        "Delete all notes."
+        try:
+            answer = await context.ask("Delete all notes?", {"type": "object", "properties": {}})
+        except CannotAsk as why:
+            return f"nothing was deleted: {why}"
+        return "deleted" if answer.action == "accept" else "nothing was deleted"
+    ```
+    """
 
 
 class UserAnswer(NamedTuple):
-    """What a user did with a question; `content` are the values of the form, if it was accepted."""
+    """What a user did with a question; `content` are the values of the form, if it was accepted.
+
+    ```python
+    from toolplug import CallContext, UserAnswer
+
+    async def agree(question, schema):
+        return UserAnswer("accept", {"sure": True})
+
+    context = CallContext(ask=agree)  # for a test of a tool that asks
+    ```
+    """
 
     action: Literal["accept", "decline", "cancel"]
     content: Mapping[str, object] = EMPTY
@@ -289,6 +313,17 @@ class TaskDeadline(Deadline):
     """The deadline of a call that goes on after its client has been answered: the tool's own timeout does not end it.
 
     No request can make one: a plugin does, within a time that the operator has set.
+
+    ```python
+    import asyncio
+
+    from toolplug import CallContext
+    from toolplug.mcp_extensions import ExtendedCall, TaskDeadline
+
+    async def run_for_an_hour(call: ExtendedCall):
+        now = asyncio.get_running_loop().time()
+        return await call.run(call.context._replace(deadline=TaskDeadline.after(now, 3_600)))
+    ```
     """
 
 

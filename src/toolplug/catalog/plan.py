@@ -264,14 +264,26 @@ class Approval(Protocol):
     """Approval of calls by a person; `claim_at_once` is not for calls that name one, nor where a plugin wants one."""
 
     async def claim(
-        self, plan: Plan, call: ToolCall, context: CallContext, why: str | None = None
+        self,
+        plan: Plan,
+        call: ToolCall,
+        context: CallContext,
+        why: str | None = None,
+        listed: str | None = None,
     ) -> ApprovalClaim | ToolResult:
         """Return the right to make an approved call, else a refusal with the way to approve it; `why`: a plugin's."""
         ...
 
-    def claim_at_once(self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext) -> ApprovalClaim | None:
+    def claim_at_once(
+        self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, listed: str | None = None
+    ) -> ApprovalClaim | None:
         """Return the right to make a call where nothing is awaited for it, None to `claim` it; `inner` is decoded."""
         ...
+
+
+def listed_name(call: ToolCall, tool: ToolDefinition | None) -> str:
+    """Return the canonical name of the tool that is called, for people and logs: models call it by its wire name."""
+    return call.name if tool is None else tool.name
 
 
 class NeedsApproval(NamedTuple):
@@ -397,7 +409,17 @@ class Plan:
 
 
 class Tool(NamedTuple):
-    """A definition and the plan behind it."""
+    """A definition and the plan behind it.
+
+    ```python
+    from toolplug import Catalog
+    from toolplug.catalog import Tool
+
+    def list_read_only(catalog: Catalog) -> list[str]:
+        tools: list[Tool] = list(catalog.values())
+        return [each.definition.name for each in tools if each.definition.hints.read_only]
+    ```
+    """
 
     definition: ToolDefinition
     plan: Plan

@@ -16,6 +16,7 @@ from toolplug.cli.progress import progress
 from toolplug.config.yaml_tree import MAX_PROBLEMS
 from toolplug.errors import ConfigError, Problem
 from toolplug.host.file.configuration import ConfigFiles, Configuration, read_configuration
+from toolplug.host.file.store_entry import unused_stores
 from toolplug.host.host import Host
 from toolplug.host.inspection import failures, long_notes, open_inspected, tolerated_failures, with_place
 from toolplug.locking.making import list_server_tools
@@ -62,8 +63,9 @@ async def check(
         if len(error.problems) == MAX_PROBLEMS:
             echo(f"check stopped at {MAX_PROBLEMS} problems", err=True)
         return 1
+    stores = unused_stores(configuration.store, configuration.providers)
     commands = configuration.servers.warnings(configuration.providers.document)
-    warnings = [*found.problems, *warnings, *commands, *await _long_notes(configuration)]
+    warnings = [*found.problems, *warnings, *stores, *commands, *await _long_notes(configuration)]
     _print_valid(file, configuration, warnings, started=start, as_json=as_json)
     return 0
 

@@ -11,11 +11,14 @@ from itertools import pairwise
 from typing import Annotated
 
 import typer
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from toolplug.cli.log_options import add_log_options, reset_log_options
 from toolplug.cli.output import echo, print_problems, problems_in
 from toolplug.cli.standard_output import packages_print_to_stderr
+from toolplug.config.units import own_text, right_shape
 from toolplug.errors import Problem, ToolplugError
 
 PANELS: Mapping[str, tuple[str, ...]] = {
@@ -220,10 +223,21 @@ def _file_without_option(given: Sequence[str]) -> str:
     return next((word for before, word in words if word.endswith(_FILES) and before not in _CONFIG), "")
 
 
+def _in_our_words(error: typer.TyperException) -> str:
+    """Return the text of an error; for a value that Pydantic refuses for Typer, as for one of the configuration."""
+    text, cause = error.format_message(), error.__cause__
+    details: ErrorDetails | None = next(iter(cause.errors()), None) if isinstance(cause, ValidationError) else None
+    shape = None if details is None else right_shape(details)
+    if details is not None:
+        text = text.replace(
+            details["msg"], f"should be {shape}, not {details['input']!r}" if shape else own_text(details)
+        )
+    return text
+
+
 def _wrong_command_line(error: typer.TyperException, given: Sequence[str], as_json: bool) -> int:
     context = getattr(error, "ctx", None)
-    # Pydantic, which Typer checks values with, puts the kind of the error before its text.
-    message = error.format_message().replace(": Value error, ", ": ")
+    message = _in_our_words(error)
     if message:
         command = context.command_path if context is not None else "toolplug"
         file = _file_without_option(given)

@@ -20,6 +20,7 @@ from toolplug.cli.logs import without_findings
 from toolplug.cli.options import NO_CONFIGURATION, ConfigOption, JsonOption, found_config, operator
 from toolplug.cli.output import COLOURS, echo, list_names, paint, print_json, print_table, problem_fields, problems_in
 from toolplug.cli.progress import progress
+from toolplug.cli.providers import leave_out_unused, print_unused
 from toolplug.errors import Problem, StoreMisused, ToolplugError
 from toolplug.host.file.settings import Auth
 from toolplug.host.host import Host
@@ -134,10 +135,12 @@ def _print_confinements(confined: Mapping[str, Mapping[str, object]]) -> None:
 
 def _print(found: Findings, records: tuple[ProviderRecord, ...], confined: Mapping[str, Mapping[str, object]]) -> None:
     echo(", ".join(f"{name} {number}" for name, number in _versions().items()))
-    if records:
+    named = leave_out_unused(records)
+    if named:
         echo("")
-        rows = [(record.key, record.state, list_names(record.tools, "tool")) for record in records]
+        rows = [(record.key, record.state, list_names(record.tools, "tool")) for record in named]
         print_table(("provider", "state", "tools"), rows)
+    print_unused([record for record in records if record not in named])
     _print_confinements(confined)
     _print_findings(found)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
@@ -14,6 +15,7 @@ from toolplug.cli.output import print_answer
 from toolplug.cli.plugins import read_known_plugins
 from toolplug.errors import ConfigError, Problem
 from toolplug.host.file.configuration import CONSOLE
+from toolplug.host.file.settings import DEFAULT_STORE, ProviderSettings
 from toolplug.packages.entry_points import find_installed
 
 app: typer.Typer = typer.Typer()
@@ -45,7 +47,12 @@ def init(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     entries = [f"  {name}:\n    enabled: false\n" for name in types]
     if not has_code:
         entries.insert(0, f"  {code.stem}:\n    type: ./{code.name}\n    enabled: true\n")
-    text = Template(_read("providers.yaml.template")).substitute(entries="".join(entries) or "  {}\n")
+    text = Template(_read("providers.yaml.template")).substitute(
+        entries="".join(entries) or "  {}\n",
+        reserved=f"{', '.join(ProviderSettings.model_fields)}, settings",
+        # It runs as it is, also where the extra `sqlite` is not installed.
+        store="memory://" if find_spec("aiosqlite") is None else DEFAULT_STORE,
+    )
     _write(file, text)
     if not has_code:
         _write(code, _read(f"{CODE_FILE}.template"))

@@ -66,7 +66,13 @@ def _every_command(
     ] = False,
     log_level: Annotated[
         Level | None,
-        typer.Option("--log-level", callback=_set, expose_value=False, help="Log from this level on."),
+        typer.Option(
+            "--log-level",
+            metavar="LEVEL",
+            callback=_set,
+            expose_value=False,
+            help="Log from this level on: debug, info, warning or error.",
+        ),
     ] = None,
     debug: Annotated[
         bool,

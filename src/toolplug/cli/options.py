@@ -43,7 +43,11 @@ LockedOption = Annotated[bool, typer.Option("--locked", help="Refuse what is not
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, problems included.")]
 LogFormatOption: TypeAlias = Annotated[
     Literal["text", "json"] | None,
-    typer.Option("--log-format", help="Lines for people, or JSON. Default: by whether stderr is a terminal."),
+    typer.Option(
+        "--log-format",
+        metavar="FORMAT",
+        help="text for people, or json. Default: by whether stderr is a terminal.",
+    ),
 ]
 AgentOption: TypeAlias = Annotated[str | None, typer.Option("--agent", metavar="A", help="As this agent.")]
 SessionOption: TypeAlias = Annotated[str | None, typer.Option("--session", metavar="C", help="In this session.")]

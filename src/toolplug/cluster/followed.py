@@ -27,6 +27,28 @@ class Follower:
 
     It calls `hear(change)` for each change, and `look()` at the start and whenever it may have missed one. Where these
     raise `StoreError`, it tries again until the store can answer, and then looks.
+
+    ```python
+    import asyncio
+
+    from toolplug.cluster import Follower
+    from toolplug.stores import Change, MemoryStore
+
+    async def main():
+        heard = asyncio.Queue[Change]()
+
+        async def look() -> None:
+            print("read all orders")
+
+        async with MemoryStore() as store:
+            follower = Follower(store, "order/", heard.put, look)
+            await follower.start()
+            await store.commit("order/7", b"paid")
+            assert (await heard.get()).key == "order/7"
+            await follower.aclose()
+
+    asyncio.run(main())
+    ```
     """
 
     def __init__(

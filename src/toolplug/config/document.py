@@ -127,6 +127,13 @@ class Document:
     """A document whose root is a mapping, with no reference expanded. `file` is its name in problems.
 
     One that is not `written` stands for a file that has no lines of it: every position in it is 0.
+
+    ```python
+    from toolplug.config import Document, parse_document
+
+    document: Document = parse_document(b"name: tea", file="price.yaml")
+    assert document.value == {"name": "tea"}
+    ```
     """
 
     file: str

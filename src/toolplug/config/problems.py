@@ -204,7 +204,7 @@ class _Report:
         for fault in faults:
             if self._is_noise(fault, deeper):
                 continue
-            shape = right_shape(fault.error)
+            shape = right_shape(fault.error, self._find_written(fault.path))
             if fault.error["type"] == "extra_forbidden":
                 yield self._unknown_key(fault)
             elif fault.error["type"] == "missing":
@@ -233,6 +233,12 @@ class _Report:
 
     def _value(self, path: KeyPath) -> Value:
         return functools.reduce(child_of, path, self.section.value)
+
+    def _find_written(self, path: KeyPath) -> Value:
+        try:
+            return self._value(path)
+        except LookupError:
+            return None
 
     def _shapes_at(self, path: KeyPath) -> Shapes:
         return functools.reduce(shapes_at, path, shapes_of(self.model))

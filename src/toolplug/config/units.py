@@ -136,6 +136,15 @@ class FileMapping(BaseModel):
     """A mapping of the file: frozen, without unknown keys and without implicit conversions.
 
     `elsewhere` has the place, as a hint, of keys that people write here and that are set in another way.
+
+    ```python
+    from toolplug.config import Duration, FileMapping
+
+    class Section(FileMapping):
+        pause: Duration = 10.0
+
+    assert Section.model_validate({"pause": "2m"}).pause == 120.0
+    ```
     """
 
     elsewhere: ClassVar[Mapping[str, str]] = MappingProxyType({})
@@ -172,6 +181,7 @@ _TYPES_BY_PHRASE = {
 _PHRASES = {error_type: phrase for phrase, types in _TYPES_BY_PHRASE.items() for error_type in types}
 
 
+_BOUNDS = {"gt", "ge", "lt", "le"}
 _PATTERNS = {
     "^https?://": "a URL that begins with http:// or https://",
     "^[a-z][a-z0-9_-]{0,31}$": "a lower-case letter, then up to 31 of a-z 0-9 _ -",
@@ -184,11 +194,22 @@ _PATTERNS = {
 """Patterns of the settings for which there are words."""
 
 
-def right_shape(error: ErrorDetails) -> str | None:
-    """Return a phrase for a valid value, or None for an error that only its own text describes."""
+def right_shape(error: ErrorDetails, written: object = None) -> str | None:
+    """Return a phrase for a valid value, or None for an error that only its own text describes.
+
+    `written` is the value as the file has it: a bound is told in its units.
+    """
     phrase, given = _PHRASES.get(error["type"]), error.get("ctx", {})
     in_words = _PATTERNS.get(given.get("pattern", ""))
-    return in_words if phrase is None or in_words else phrase.format_map(given)
+    if phrase is None or in_words:
+        return in_words
+    return phrase.format_map(given | {name: _in_its_units(given[name], written) for name in _BOUNDS & given.keys()})
+
+
+def _in_its_units(bound: float, written: object) -> object:
+    if bound and isinstance(written, str) and _DURATION.fullmatch(written):
+        return format_duration(bound)
+    return int(bound) if bound == int(bound) else bound
 
 
 def own_text(error: ErrorDetails) -> str:

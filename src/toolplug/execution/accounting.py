@@ -338,16 +338,25 @@ class WatchedPolicy(NamedTuple):
     accounting: CallAccounting
     rule: str
 
-    async def claim(self, plan: Plan, call: ToolCall, context: CallContext, why: str | None = None) -> NothingClaimed:
+    async def claim(
+        self,
+        plan: Plan,
+        call: ToolCall,
+        context: CallContext,
+        why: str | None = None,
+        listed: str | None = None,
+    ) -> NothingClaimed:
         """Count and audit what the policy would have done."""
-        return self.claim_at_once(plan, call, call, context)
+        return self.claim_at_once(plan, call, call, context, listed)
 
-    def claim_at_once(self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext) -> NothingClaimed:
+    def claim_at_once(
+        self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, listed: str | None = None
+    ) -> NothingClaimed:
         """Count and audit what the policy would have done."""
         ref = plan.ref
         self.accounting.watch(ref.source, ref.name, self.rule)
         said = {"rule": self.rule, "would": "denied", "call_id": call.id}
-        audit("tool.call", "watched", context.principal, call.name, context.request_id, None, **said)
+        audit("tool.call", "watched", context.principal, listed or call.name, context.request_id, None, **said)
         return _NOTHING_CLAIMED
 
 

@@ -19,7 +19,7 @@ from pluggy import HookImpl, Result
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.plan import CallRunner, NeedsApproval, WouldRefuse
+from toolplug.catalog.plan import CallRunner, NeedsApproval, WouldRefuse, listed_name
 from toolplug.catalog.text import clean_text
 from toolplug.crashes import log_crash
 from toolplug.execution.accounting import audit
@@ -374,7 +374,7 @@ def _reason(
         rule, named = f"plugin: {hook.owner.key}", call.name if tool is None else tool.ref.name
         hook.watched("" if tool is None else tool.ref.source, named, rule)
         said = {"rule": rule, "reason": cleaned_reason(str(value.reason)), "would": "denied", "call_id": call.id}
-        audit("tool.call", "watched", context.principal, call.name, context.request_id, None, **said)
+        audit("tool.call", "watched", context.principal, listed_name(call, tool), context.request_id, None, **said)
         return None
     if isinstance(value, NeedsApproval):
         return NeedsApproval(cleaned_reason(str(value.reason)))

@@ -37,6 +37,7 @@ from toolplug.catalog.plan import (
     HookSource,
     NeedsApproval,
     Plan,
+    listed_name,
 )
 from toolplug.errors import InvalidArguments, StoreError
 from toolplug.execution.accounting import CallCounters, audit
@@ -84,7 +85,7 @@ async def run_pipeline(it: PipelineCall) -> ToolResult:
 
 async def _run_approved(approval: Approval, it: PipelineCall) -> ToolResult:
     """Return the refusal of an unapproved call, else its result; the approval is released if no tool was reached."""
-    claim = await approval.claim(it.plan, it.call, it.context, it.needs)
+    claim = await approval.claim(it.plan, it.call, it.context, it.needs, listed_name(it.call, it.tool))
     if isinstance(claim, ToolResult):
         return claim
     if claim.ticket is not None and claim.ticket == it.context.approval:
@@ -231,7 +232,7 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
                 if (asked or context.deadline is not None) and began + seconds <= perf_counter():
                     result = timed_out(call, limit_seconds(plan, context, seconds))
                 elif result is None and (plan.needs_pipeline or not (context.idempotency_key is needs is None)):
-                    claim = _claim_at_once(plan, call, inner, context, needs)
+                    claim = _claim_at_once(plan, call, inner, context, needs, tool)
                     if claim is None:
                         it = PipelineCall(plan, call, inner, context, began, seconds, hooks, tool, shown, needs)
                         result = await run_pipeline(it)
@@ -268,7 +269,7 @@ async def run(  # noqa: PLR0912, PLR0915  one function is the whole pipeline
         status, duration_s = result.status, perf_counter() - began
         plan.counters.record(status, duration_s)
         if status in _REFUSED:
-            _audit_refusal(call, result, context)
+            _audit_refusal(call, tool, result, context)
         if hooks is not None and hooks.observes:
             shown = shown or read_only_call(call, nested=False)
             noted = hooks.report_answer(shown, context, tool, result, duration_s, seconds - duration_s)
@@ -286,18 +287,23 @@ def _show(plan: Plan, inner: ToolCall) -> ToolCall:
 
 
 def _claim_at_once(
-    plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, needs: str | None
+    plan: Plan,
+    call: ToolCall,
+    inner: ToolCall,
+    context: CallContext,
+    needs: str | None,
+    tool: ToolDefinition | None,
 ) -> ApprovalClaim | None:
     """Return the right to run that a grant gives without a wait; None if there is none, or something else to ask."""
     if plan.at_once is None or not (needs is context.approval is context.idempotency_key is None):
         return None
-    return plan.at_once.claim_at_once(plan, call, inner, context)
+    return plan.at_once.claim_at_once(plan, call, inner, context, listed_name(call, tool))
 
 
-def _audit_refusal(call: ToolCall, result: ToolResult, context: CallContext) -> None:
+def _audit_refusal(call: ToolCall, tool: ToolDefinition | None, result: ToolResult, context: CallContext) -> None:
     reason = refusal_reason(result)
     why = {"reason": reason} if reason else {}
-    audit("tool.call", result.status, context.principal, call.name, context.request_id, None, **why)
+    audit("tool.call", result.status, context.principal, listed_name(call, tool), context.request_id, None, **why)
 
 
 async def _find_veto(

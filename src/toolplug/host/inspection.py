@@ -20,6 +20,7 @@ from toolplug.config.nearest import name_hint
 from toolplug.config.yaml_tree import KeyPath, ListNode, ScalarNode
 from toolplug.errors import Problem
 from toolplug.host.file.configuration import Coded, Configuration, Source, read_configuration, read_parts
+from toolplug.host.file.store_entry import unused_stores
 from toolplug.host.host import Host
 from toolplug.packages.entry_points import Installed
 from toolplug.providers.authoring import selfless_tools
@@ -182,7 +183,7 @@ def _near_names(names: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def configuration_warnings(configuration: Configuration) -> Iterator[Problem]:
-    """Yield a warning for each secret in plain text, and for each command of an MCP server that does not exist."""
+    """Yield a warning for each secret in plain text, store without use, and command of a server that does not exist."""
     document = configuration.providers.document
     for path in (*_api_keys(configuration), ("responses", "backend", "api_key")):
         try:
@@ -192,6 +193,7 @@ def configuration_warnings(configuration: Configuration) -> Iterator[Problem]:
         if isinstance(node, ScalarNode) and isinstance(node.value, str) and not has_reference(node.value):
             hint = f"write ${{NAME}}, or {path[-1]}_file: with the path of a file"
             yield document.problem(path, code="plain_secret", message="is plain text in the file", hint=hint)
+    yield from unused_stores(configuration.store, configuration.providers)
     yield from configuration.servers.warnings(document)
 
 

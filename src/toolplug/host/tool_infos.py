@@ -253,8 +253,7 @@ class CallableTools:
     ```python
     from collections.abc import Sequence
 
-    from toolplug import FunctionProvider, ProviderContext
-    from toolplug.host.tool_infos import CallableTools
+    from toolplug import CallableTools, FunctionProvider, ProviderContext
 
     class Guide(FunctionProvider):
         async def start(self, site: ProviderContext) -> None:

@@ -85,6 +85,13 @@ class HttpProblem(Exception):
 
     `message` says what is wrong, where, and what would be valid, and holds no secret. `param` names the field, header
     or path at fault. `extra` are members of the response's object in addition to `error`.
+
+    ```python
+    from toolplug.http import HostRequest, HttpProblem
+
+    async def read_order(request: HostRequest) -> dict[str, object]:
+        raise HttpProblem(404, "no_such_order", "there is no such order", param="id")
+    ```
     """
 
     def __init__(

@@ -129,24 +129,40 @@ NO_TERMS = DecisionTerms()
 class ClaimAtOnce(Protocol):
     """Returns the right to make a call where nothing must be awaited for it: `Approval.claim_at_once`."""
 
-    def __call__(self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext) -> ApprovalClaim | None: ...
+    def __call__(
+        self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, listed: str | None = None
+    ) -> ApprovalClaim | None: ...
 
 
 class HostApprovals(Approval, Protocol):
     """The approvals of one host.
 
     What is written here is how a host answers that can ask nobody: every call that needs an approval is refused.
+
+    ```python
+    from toolplug import HostApprovals
+
+    async def count_tickets(approvals: HostApprovals, tenant: str) -> int:
+        return len(await approvals.waiting(tenant))
+    ```
     """
 
     async def claim(
-        self, plan: Plan, call: ToolCall, context: CallContext, why: str | None = None
+        self,
+        plan: Plan,
+        call: ToolCall,
+        context: CallContext,
+        why: str | None = None,
+        listed: str | None = None,
     ) -> ApprovalClaim | ToolResult:
         """Return the right to make an approved call, else a refusal with the way to approve it; `why`: a plugin's."""
         return denied_result(
             call, "approval", "a person must approve this call, and this host has no part that asks one"
         )
 
-    def claim_at_once(self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext) -> ApprovalClaim | None:
+    def claim_at_once(
+        self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, listed: str | None = None
+    ) -> ApprovalClaim | None:
         """Return the right to make a call where nothing is awaited for it, None to `claim` it; `inner` is decoded."""
         return None
 
@@ -206,7 +222,16 @@ NO_APPROVALS: HostApprovals = NoApprovals()
 
 
 class PartApprovals:
-    """Asks the approvals that the host has when a call is made: plans are built before its parts are open."""
+    """Asks the approvals that the host has when a call is made: plans are built before its parts are open.
+
+    ```python
+    from toolplug import NO_APPROVALS, HostApprovals, PartApprovals, PartServices
+
+    def find_approvals(services: PartServices) -> HostApprovals:
+        asked = services.calls.approvals
+        return asked.current if isinstance(asked, PartApprovals) else NO_APPROVALS
+    ```
+    """
 
     def __init__(self) -> None:
         self.use(NO_APPROVALS)
@@ -217,7 +242,12 @@ class PartApprovals:
         self.claim_at_once: ClaimAtOnce = approvals.claim_at_once
 
     async def claim(
-        self, plan: Plan, call: ToolCall, context: CallContext, why: str | None = None
+        self,
+        plan: Plan,
+        call: ToolCall,
+        context: CallContext,
+        why: str | None = None,
+        listed: str | None = None,
     ) -> ApprovalClaim | ToolResult:
         """Use up the approval of this call; else the refusal, with the ticket that a person can decide."""
-        return await self.current.claim(plan, call, context, why)
+        return await self.current.claim(plan, call, context, why, listed)

@@ -17,14 +17,18 @@ V = TypeVar("V")
 class LeastRecentlyUsed(Generic[K, V]):
     """At most `most` values; beyond that, the one whose last use is the longest ago is dropped.
 
-        recent = LeastRecentlyUsed[str, int](2)
-        recent.put("a", 1)
-        recent.put("b", 2)
-        recent.get("a")
-        recent.put("c", 3)
-        assert "b" not in recent
-
     Not safe to use from several threads at once.
+
+    ```python
+    from toolplug.runtime import LeastRecentlyUsed
+
+    recent = LeastRecentlyUsed[str, int](2)
+    recent.put("a", 1)
+    recent.put("b", 2)
+    recent.get("a")
+    recent.put("c", 3)
+    assert "b" not in recent
+    ```
     """
 
     def __init__(self, most: int) -> None:

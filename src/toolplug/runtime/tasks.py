@@ -16,7 +16,22 @@ T = TypeVar("T")
 
 
 class BackgroundTasks:
-    """Background tasks with strong references; the event loop alone holds them weakly."""
+    """Background tasks with strong references; the event loop alone holds them weakly.
+
+    ```python
+    import asyncio
+
+    from toolplug.runtime import BackgroundTasks
+
+    async def main():
+        tasks = BackgroundTasks()
+        tasks.start(asyncio.sleep(60), "nap")
+        assert len(tasks) == 1
+        await tasks.cancel()
+
+    asyncio.run(main())
+    ```
+    """
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()

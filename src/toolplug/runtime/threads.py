@@ -155,7 +155,19 @@ POOL_WAITING = 1024
 
 
 class TooManyWaiting(RuntimeError):
-    """So many functions of this owner wait for a thread already: `POOL_WAITING`."""
+    """So many functions of this owner wait for a thread already: `POOL_WAITING`.
+
+    ```python
+    from toolplug import ProviderContext, ToolError
+    from toolplug.runtime import TooManyWaiting
+
+    async def read(site: ProviderContext, name: str) -> str:
+        try:
+            return await site.in_thread(open(name).read)
+        except TooManyWaiting:
+            raise ToolError("too many files are being read; try again in a moment") from None
+    ```
+    """
 
 
 class _Waiting:

@@ -83,6 +83,21 @@ class LoopTimeout:
     A process that imports, or waits for a processor of a busy machine, finds its timers due together with answers that
     came long ago. So the time is counted in parts: one that ends late counts once, however long the loop was away, and
     the timeout is raised only after a last part that ended in time. Raises `TimeoutError`.
+
+    ```python
+    import asyncio
+
+    from toolplug.runtime import LoopTimeout
+
+    async def main():
+        try:
+            async with LoopTimeout(0.01):
+                await asyncio.sleep(60)
+        except TimeoutError:
+            print("it took too long")
+
+    asyncio.run(main())
+    ```
     """
 
     def __init__(self, seconds: float) -> None:

@@ -274,6 +274,15 @@ class ToolIndexes(NamedTuple):
     """The index of a catalog: that of an earlier one without what is gone, and one of what came since.
 
     `listed` are its tools, in the order of the catalog.
+
+    ```python
+    from toolplug import ToolDefinition
+    from toolplug.search import ToolIndexes, make_indexes, search
+
+    tools = [ToolDefinition(name="send_mail", description="Send a mail."), ToolDefinition(name="read_file")]
+    indexes: ToolIndexes = make_indexes(tools)
+    assert [each.name for each in search(indexes.both, "mail", 5).best] == ["send_mail"]
+    ```
     """
 
     old: ToolIndex

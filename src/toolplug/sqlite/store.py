@@ -26,7 +26,7 @@ from toolplug.sqlite.shared import (
     wake_folder,
 )
 from toolplug.sqlite.writer import Writer, last_commit, remove_volatile
-from toolplug.stores.apply_changes import (
+from toolplug.stores.changes import (
     BatchResult,
     Request,
     check_count,
@@ -92,6 +92,19 @@ class SqliteStore(Store):
     `connection`: the class of its connections to SQLite. `shared`: other processes have the file open with this option
     too. They send each other their changes, and the first one removes the volatile records that the last ones left.
     A store that is not shared keeps volatile records in memory.
+
+    ```python
+    import asyncio
+    from pathlib import Path
+
+    from toolplug.sqlite import SqliteStore
+
+    async def main():
+        async with SqliteStore(Path("state.db")) as store:
+            await store.commit("order/7", b"paid")
+
+    asyncio.run(main())
+    ```
     """
 
     def __init__(

@@ -16,7 +16,7 @@ from time import monotonic
 from toolplug.errors import StoreConflict, StoreError, StoreUnavailable
 from toolplug.sqlite.errors import is_busy, store_error
 from toolplug.sqlite.file import Connection
-from toolplug.stores.apply_changes import BatchResult, Counters, Head, Request, apply_changes
+from toolplug.stores.changes import BatchResult, Counters, Head, Request, apply_changes
 from toolplug.stores.store import VOLATILE
 
 QUIET_S = 60.0

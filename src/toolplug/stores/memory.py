@@ -12,7 +12,7 @@ from secrets import token_hex
 from typing import Self
 
 from toolplug.errors import StoreConflict, StoreUnavailable
-from toolplug.stores.apply_changes import (
+from toolplug.stores.changes import (
     BatchResult,
     Counters,
     Head,
@@ -42,6 +42,19 @@ class MemoryStore(Store):
     """A `Store` that keeps its records until it is closed.
 
     `waiting`: the readers of both, if another store adds this one to itself.
+
+    ```python
+    import asyncio
+
+    from toolplug.stores import MemoryStore
+
+    async def main():
+        async with MemoryStore() as store:
+            await store.commit("order/7", b"paid")
+            assert await store.keys("order/") == ["order/7"]
+
+    asyncio.run(main())
+    ```
     """
 
     def __init__(

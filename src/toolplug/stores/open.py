@@ -41,6 +41,21 @@ class StoreOpener(Protocol):
     Called when the configuration is read, to check the URL, and for each use of the store: nothing is connected before
     `async with`. `folder` is the one for relative paths. Raises `StoreMisused` for an invalid URL, which the message
     must not contain, as it may hold a password.
+
+    ```python
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from toolplug import hookimpl
+    from toolplug.stores import MemoryStore, Store, StoreOpener
+
+    def open_mine(url: str, *, folder: Path) -> Store:
+        return MemoryStore()
+
+    @hookimpl
+    def stores() -> Mapping[str, StoreOpener]:
+        return {"mine": open_mine}
+    ```
     """
 
     def __call__(self, url: str, *, folder: Path) -> Store:

@@ -36,6 +36,21 @@ class Record:
     the same key begins above all revisions of the old one, so that a remembered revision never matches it.
     `expires_at`: seconds on the store's clock, `None` for never; an expired record counts as deleted.
     `position`: the end of the record's log at that moment. `Store.events` from here returns all that happened since.
+
+    ```python
+    import asyncio
+
+    from toolplug.stores import MemoryStore, Record
+
+    async def main():
+        async with MemoryStore() as store:
+            await store.commit("order/7", b"paid", ttl_s=60)
+            record = await store.read("order/7")
+        assert isinstance(record, Record)
+        assert record.value == b"paid"
+
+    asyncio.run(main())
+    ```
     """
 
     value: bytes
@@ -46,7 +61,22 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One entry of a log. `id` rises within a log, may leave gaps, and is never used twice for one key."""
+    """One entry of a log. `id` rises within a log, may leave gaps, and is never used twice for one key.
+
+    ```python
+    import asyncio
+
+    from toolplug.stores import Event, MemoryStore
+
+    async def main():
+        async with MemoryStore() as store:
+            await store.commit("order/7", b"paid", events=[b"paid by card"])
+            found = await store.events("order/7", None)
+        assert found.entries == (Event(found.entries[0].id, b"paid by card"),)
+
+    asyncio.run(main())
+    ```
+    """
 
     id: int
     data: bytes
@@ -60,6 +90,19 @@ class Events:
     earlier record of the same key, or there is no record. `entries` is then empty, and the reader must start again from
     `Store.read`. If `known` is true, no entries mean that nothing has happened since. Positions of the logs of other
     keys mean nothing here: a store may use the same numbers for each key.
+
+    ```python
+    import asyncio
+
+    from toolplug.stores import Events, MemoryStore
+
+    async def main():
+        async with MemoryStore() as store:
+            found = await store.events("order/7", None)
+        assert found == Events(known=False)
+
+    asyncio.run(main())
+    ```
     """
 
     known: bool
@@ -74,6 +117,21 @@ class Change:
     the change wrote none, or one of more than `INLINE_BYTES`. `events`: what was appended; `None` if that is more than
     `INLINE_BYTES` together, or more than the store can send with the value. Several changes of one key may be reported
     as one.
+
+    ```python
+    import asyncio
+
+    from toolplug.stores import Change, MemoryStore, Missed
+
+    async def main():
+        async with MemoryStore() as store:
+            changes = store.watch("order/")
+            assert await anext(changes) == Missed()
+            revision = await store.commit("order/7", b"paid")
+            assert await anext(changes) == Change("order/7", revision, b"paid", ())
+
+    asyncio.run(main())
+    ```
     """
 
     key: str
@@ -84,7 +142,20 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """Changes under a watched prefix may have been missed: read again whatever must be current."""
+    """Changes under a watched prefix may have been missed: read again whatever must be current.
+
+    ```python
+    import asyncio
+
+    from toolplug.stores import MemoryStore, Missed
+
+    async def main():
+        async with MemoryStore() as store:
+            assert await anext(store.watch("order/")) == Missed()  # read the records now: every later change follows
+
+    asyncio.run(main())
+    ```
+    """
 
 
 class Store(Protocol):
@@ -93,10 +164,28 @@ class Store(Protocol):
     A store is used inside `async with`, by the tasks of one event loop. Each method may raise `StoreUnavailable` (busy
     for two seconds, full, read-only, not open), `StoreRefused` (the file is damaged) and `StoreMisused` (an argument
     outside the limits). Keys are text of 1 to 512 bytes of UTF-8 without U+0000 and U+10FFFF; the other limits are in
-    `apply_changes.py`. Times to live follow the store's clock, not the loop's.
+    `changes.py`. Times to live follow the store's clock, not the loop's.
 
     `id`: names this store object, at random, among those of all processes that use the same records. `shared`: whether
     other processes may use them at the same time.
+
+    ```python
+    import asyncio
+
+    from toolplug.stores import MemoryStore, Store
+
+    async def main():
+        async def count_visit(store: Store) -> int:
+            record = await store.read("visits")
+            visits = 1 if record is None else int(record.value) + 1
+            await store.commit("visits", str(visits).encode(), expected=0 if record is None else record.revision)
+            return visits
+
+        async with MemoryStore() as store:
+            assert [await count_visit(store), await count_visit(store)] == [1, 2]
+
+    asyncio.run(main())
+    ```
     """
 
     id: str

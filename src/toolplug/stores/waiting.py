@@ -7,14 +7,31 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 
-from toolplug.stores.apply_changes import BatchResult
+from toolplug.stores.changes import BatchResult
 from toolplug.stores.store import Change, Events, Missed
 
 _MOST_BEHIND = 1000
 
 
 class Waiting:
-    """The waiting readers of one store. `anyone` is set while there is at least one."""
+    """The waiting readers of one store. `anyone` is set while there is at least one.
+
+    ```python
+    import asyncio
+
+    from toolplug.stores import BatchResult, Counters, Missed, Waiting
+
+    async def main():
+        waiting = Waiting()
+        changes = waiting.watch("order/", lambda: None)
+        assert await anext(changes) == Missed()
+        result = BatchResult(counters=Counters(0, 0), removed={"order/7"})
+        waiting.tell(result)
+        assert await anext(changes) == result.change("order/7")
+
+    asyncio.run(main())
+    ```
+    """
 
     def __init__(self) -> None:
         self.anyone: asyncio.Event = asyncio.Event()

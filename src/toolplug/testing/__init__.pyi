@@ -8,6 +8,7 @@ from toolplug.testing.in_process import in_process_host
 from toolplug.testing.provider_check import check_provider, made, running
 from toolplug.testing.provider_rules.isolation import RouteAnswer, TenantCaller
 from toolplug.testing.store_fixtures import ManualClock
+from toolplug.testing.store_laws import SharedStoreLaws, StoreLaws
 
 __all__ = [
     "BrokenRule",
@@ -17,6 +18,8 @@ __all__ = [
     "ManualClock",
     "RecordedRequest",
     "RouteAnswer",
+    "SharedStoreLaws",
+    "StoreLaws",
     "TenantCaller",
     "UnrecordedRequest",
     "check_executor",

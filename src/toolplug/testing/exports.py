@@ -17,6 +17,8 @@ HOMES = {
     "ManualClock": "toolplug.testing.store_fixtures",
     "RecordedRequest": "toolplug.testing.http_recording",
     "RouteAnswer": "toolplug.testing.provider_rules.isolation",
+    "SharedStoreLaws": "toolplug.testing.store_laws",
+    "StoreLaws": "toolplug.testing.store_laws",
     "TenantCaller": "toolplug.testing.provider_rules.isolation",
     "UnrecordedRequest": "toolplug.testing.http_recording",
     "check_executor": "toolplug.testing.executor_laws",

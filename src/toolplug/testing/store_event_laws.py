@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from toolplug.errors import StoreMisused, StoreUnavailable
-from toolplug.stores.apply_changes import MAX_EVENT_BYTES
+from toolplug.stores.changes import MAX_EVENT_BYTES
 from toolplug.stores.store import Event, Events, Store
 from toolplug.testing.store_fixtures import (
     KEPT,

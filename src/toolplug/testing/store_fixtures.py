@@ -17,7 +17,7 @@ class ManualClock:
     ```python
     import asyncio
 
-    from toolplug.stores.memory import MemoryStore
+    from toolplug.stores import MemoryStore
     from toolplug.testing import ManualClock
 
     async def main():
@@ -50,6 +50,12 @@ class OpenStore(Protocol):
 
 class StoreFixtures:
     """A clock that tests set, and an open store on it that keeps `KEPT` events per log."""
+
+    pytestmark: pytest.MarkDecorator = pytest.mark.anyio
+
+    @pytest.fixture
+    def anyio_backend(self) -> str:
+        return "asyncio"
 
     @pytest.fixture
     def clock(self) -> ManualClock:

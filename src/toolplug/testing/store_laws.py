@@ -41,7 +41,21 @@ from toolplug.testing.store_record_laws import ExpiryLaws, KeyLaws, RecordLaws, 
 
 @pytest.mark.anyio
 class SharedStoreLaws(StoreFixtures):
-    """The laws of a store that outlives its process and that several processes may open at once."""
+    """The laws of a store that outlives its process and that several processes may open at once.
+
+    ```python
+    from functools import partial
+
+    import pytest
+    from toolplug.sqlite import SqliteStore
+    from toolplug.testing import SharedStoreLaws
+
+    class TestSharing(SharedStoreLaws):
+        @pytest.fixture
+        def open_store(self, tmp_path):
+            return partial(SqliteStore, tmp_path / "state.db", shared=True)
+    ```
+    """
 
     @pytest.fixture
     async def other(self, open_store: OpenStore, clock: ManualClock) -> AsyncIterator[Store]:
@@ -295,4 +309,16 @@ class VolatileLaws(StoreFixtures):
 class StoreLaws(
     RecordLaws, RevisionLaws, ExpiryLaws, KeyLaws, EventLaws, WaitLaws, ExtensionLaws, WatchLaws, VolatileLaws
 ):
-    """The laws of every store."""
+    """The laws of every store.
+
+    ```python
+    import pytest
+    from toolplug.stores import MemoryStore
+    from toolplug.testing import StoreLaws
+
+    class TestMemoryStore(StoreLaws):
+        @pytest.fixture
+        def open_store(self):
+            return MemoryStore
+    ```
+    """

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from toolplug.errors import StoreConflict, StoreMisused, StoreUnavailable
-from toolplug.stores.apply_changes import MAX_KEY_BYTES
+from toolplug.stores.changes import MAX_KEY_BYTES
 from toolplug.stores.store import Event, Events, Store
 from toolplug.testing.store_fixtures import LONG_S, ManualClock, OpenStore, StoreFixtures, record_of
 

@@ -50,6 +50,21 @@ async def test_a_call_at_one_is_answered_by_the_plugin_of_another_through_a_thir
 
 
 @pytest.mark.requirement("I17-2-relay")
+async def test_a_request_is_sent_after_its_record_is_written(three: Three) -> None:
+    here, there, _ = three
+    session = await new_session(here)
+    async with attached(session) as plugin:
+        with here.store.holding("commit"):
+            task = await calling(session, "a")
+            session.has_room()  # one of the occasions on which waiting requests are sent
+            await turns()
+            assert plugin.reader.idle
+        request = str((await plugin.next_request())["id"])
+        await (await there.find(session.code)).relay.take_answer(request, "done")
+        assert (await task).output == "done"
+
+
+@pytest.mark.requirement("I17-2-relay")
 async def test_arguments_and_answers_too_large_for_a_push_arrive(three: Three) -> None:
     here, there, _ = three
     session = await new_session(here)

@@ -14,7 +14,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from toolplug import Principal
-from toolplug.apart.confinement.cgroups import NoCgroups
+from toolplug.apart import NoCgroups
 from toolplug_code_interpreter.container import Container
 from toolplug_code_interpreter.sandbox.bubblewrap import Launcher
 from toolplug_code_interpreter.sandbox.interpreter import Unavailable

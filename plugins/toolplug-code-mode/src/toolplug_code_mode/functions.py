@@ -7,12 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from toolplug import Catalog, ToolDefinition, ToolExecutor
-from toolplug.catalog.plan import Tool
-from toolplug.execution.executor import open_catalog
-from toolplug.runtime.lru import LeastRecentlyUsed
-from toolplug.search.index import ToolIndexes, make_indexes
-from toolplug.search.ranking import search
+from toolplug import Catalog, ToolDefinition, ToolExecutor, open_catalog
+from toolplug.catalog import Tool
+from toolplug.runtime import LeastRecentlyUsed
+from toolplug.search import ToolIndexes, make_indexes, search
 from toolplug_code_mode.limits import MAX_DESCRIPTION, MAX_FOUND, MAX_LISTED, MAX_TABLES
 from toolplug_code_mode.stubs import HEAD, function_names, stub_of
 

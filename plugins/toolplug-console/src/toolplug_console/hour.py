@@ -150,6 +150,8 @@ class Hour:
         """Count calls that ended in the tick of this second; `tool` has the fields of a `CalledTool`."""
         number = tick_of(at)
         tick = self._open
+        if tick is not None and tick.number > number + MINUTE:
+            tick.number = number  # the clock has been set back
         if tick is None or tick.number < number:
             self._end_tick(number)
             self._open = Tick(number)
@@ -177,9 +179,13 @@ class Hour:
         return counted if self._open is None else counted | {self._open.number}
 
     def add(self, number: int, numbers: TickNumbers) -> None:
-        """Add the numbers of a tick that has ended; one of more than an hour ago is left out."""
-        tick = _tick_of(self._ticks, number)
-        minute = _tick_of(self._minutes, number // MINUTE)
+        """Add the numbers of a tick that has ended.
+
+        One of more than an hour ago is left out, and one of a process whose clock is more than a minute ahead.
+        """
+        most = int(self._clock()) // TICK_S + MINUTE
+        tick = _tick_of(self._ticks, number, most)
+        minute = _tick_of(self._minutes, number // MINUTE, most // MINUTE)
         for tenant, counted in numbers["totals"]:
             if tick is not None:
                 tick.add_totals(tenant, counted)
@@ -270,8 +276,12 @@ def _middle(place: int) -> float:
     return round(math.sqrt(low * high), 6)
 
 
-def _tick_of(ticks: deque[Tick], number: int) -> Tick | None:
-    """Return the tick of this number, in its place; None if it is older than what is remembered."""
+def _tick_of(ticks: deque[Tick], number: int, most: int) -> Tick | None:
+    """Return the tick of this number, in its place; None if it is older than what is remembered, or beyond `most`."""
+    if number > most:
+        return None
+    while ticks and ticks[-1].number > most:
+        ticks.pop()  # the clock has been set back
     if not ticks or number > ticks[-1].number:
         ticks.append(Tick(number))
     oldest = ticks[-1].number - (ticks.maxlen or 0)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2s
+from operator import attrgetter
 from typing import cast
 
 from toolplug import Principal, ToolStatus
@@ -59,12 +60,13 @@ class SeenCall:
 
     def as_listed(self) -> dict[str, object]:
         """Return the call as it is listed for everyone who may see it, without what is empty."""
-        return {name: value for name in _LISTED if (value := getattr(self, name)) not in _EMPTY}
+        return {name: value for name, value in zip(SHARED, _shared_of(self), strict=True) if value not in _EMPTY}
 
     def as_shared(self) -> dict[str, object]:
         """Return the call as other processes are told of it: without its arguments, its output and its line."""
         # A process of a release without them reads what it knows.
-        return {name: value for name in _LISTED if (value := getattr(self, name)) or name not in ("would", "asked")}
+        listed = zip(SHARED, _shared_of(self), strict=True)
+        return {name: value for name, value in listed if value or name not in ("would", "asked")}
 
     def detail(self, visitor: Principal) -> dict[str, object]:
         """Return what this visitor may see of it: arguments and output of its own calls, and everything for `admin`.
@@ -78,7 +80,9 @@ class SeenCall:
 
 
 _EMPTY = ("", None, False)
-_LISTED = tuple(name for name in SeenCall.__dataclass_fields__ if name not in ("place", "arguments", "output"))
+SHARED = tuple(name for name in SeenCall.__dataclass_fields__ if name not in ("place", "arguments", "output"))
+"""The fields that are listed for everyone who may see the call, and that other processes are told."""
+_shared_of: Callable[[SeenCall], tuple[object, ...]] = attrgetter(*SHARED)
 
 
 def seen_call(note: Note, number: int, place_of: Callable[[str, str], str], *, sensitive: bool) -> SeenCall:

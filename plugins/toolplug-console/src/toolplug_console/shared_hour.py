@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from secrets import token_hex
 from time import time
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 import orjson
 
 from toolplug import Principal, ProviderStore, StoreError
 from toolplug_console.feed import CallFeed
 from toolplug_console.hour import TICK_S, TICKS, CalledTool, Hour, Tick, bucket_of
-from toolplug_console.seen_call import NOT_REACHED, SeenCall
+from toolplug_console.seen_call import NOT_REACHED, SHARED, SeenCall
 
 OWNER = Principal("console", "*")
 """Whose records they are: of all tenants together, as the console itself is."""
@@ -66,6 +66,7 @@ class SharedHour:
         self._read: set[str] = set()
         self._begun = False
         self._failing = False
+        self._unreadable = False
         self._busy = asyncio.Lock()
 
     async def run(self) -> None:
@@ -111,14 +112,22 @@ class SharedHour:
             if key not in self._read:
                 record = await self._store.read(key)
                 if record is not None:
-                    self._add(int(key.split("/")[1]), orjson.loads(record.value))
+                    self._add(key, record.value)
         late = f"{PREFIX}{now - LATE_TICKS - 1:011d}"
         self._read = {key for key in self._read.union(keys) if key > late}
         self._begun = True
 
-    def _add(self, number: int, tick: Mapping[str, Any]) -> None:
-        self._hour.add(number, tick["numbers"])
-        self._feed.add([SeenCall(**call) for call in tick["calls"]])
+    def _add(self, key: str, value: bytes) -> None:
+        """Add a tick of another process, whose release may know more of a call, or count otherwise."""
+        try:
+            tick = orjson.loads(value)
+            calls = [SeenCall(**{name: call[name] for name in SHARED if name in call}) for call in tick["calls"]]
+            self._hour.add(int(key.split("/")[1]), tick["numbers"])
+            self._feed.add(calls)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            if not self._unreadable:
+                self._log.warning("calls that another process has counted cannot be read: %r", error)
+            self._unreadable = True
 
     async def fill(self, log: CallLog, homes: Mapping[str, str]) -> None:
         """Add the calls of a journal that ended in ticks of which nothing is known; `homes` has a tool's provider."""

@@ -13,16 +13,8 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.routing import Route
 
-from toolplug import (
-    CallContext,
-    FunctionProvider,
-    Principal,
-    ProviderContext,
-    ToolError,
-    ToolResult,
-    tool,
-)
-from toolplug.runtime.threads import TooManyWaiting
+from toolplug import CallContext, FunctionProvider, Principal, ProviderContext, ToolError, ToolResult, tool
+from toolplug.runtime import TooManyWaiting
 from toolplug_file_search.documents.analysis import Analyzer
 from toolplug_file_search.documents.preparation import Cutting
 from toolplug_file_search.documents.reader import DocumentReader, ReaderUnavailable, ReadingStopped

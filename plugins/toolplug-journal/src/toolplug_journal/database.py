@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from toolplug.sqlite.write_ahead import turn_on_write_ahead
+from toolplug.sqlite import turn_on_write_ahead
 from toolplug_journal import chain
 from toolplug_journal.entry import DECISIONS, Entry, StoredEntry
 

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import yaml
 
 from toolplug.errors import InvalidDefinition
-from toolplug.runtime.duplicates import first_repeated
+from toolplug.runtime import first_repeated
 
 MAX_JSON_BYTES = 16 * 1024 * 1024
 MAX_YAML_BYTES = 4 * 1024 * 1024

@@ -10,7 +10,7 @@ from typing import TypeVar
 import asyncpg
 
 from toolplug.errors import StoreError, StoreUnavailable
-from toolplug.runtime.timers import LoopTimeout
+from toolplug.runtime import LoopTimeout
 from toolplug_postgres.server import DRIVER_ERRORS, PATIENCE_S, ConnectionLost, Server
 
 # A server that cannot be reached is not asked more often, whatever the load.

@@ -13,8 +13,8 @@ from time import monotonic, time
 import asyncpg
 
 from toolplug.errors import StoreError, StoreUnavailable
-from toolplug.runtime.timers import LoopTimeout
-from toolplug.stores.store import Change, Event
+from toolplug.runtime import LoopTimeout
+from toolplug.stores import Change, Event
 from toolplug_postgres.connection import ServerConnection
 from toolplug_postgres.server import DRIVER_ERRORS, Server
 

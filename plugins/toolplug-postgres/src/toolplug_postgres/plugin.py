@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from toolplug.hookspecs import hookimpl
-from toolplug.stores.open import StoreOpener
+from toolplug import hookimpl
+from toolplug.stores import StoreOpener
 from toolplug_postgres.server import parse_url
 from toolplug_postgres.store import PostgresStore
 

@@ -12,7 +12,7 @@ import asyncpg
 from asyncpg.exceptions import InternalClientError, TargetServerAttributeNotMatched
 
 from toolplug.errors import StoreError, StoreMisused, StoreRefused, StoreUnavailable
-from toolplug.runtime.timers import LoopTimeout
+from toolplug.runtime import LoopTimeout
 
 PATIENCE_S = 1.8
 """How long a statement may take before its connection is dropped. With what is around it, an answer comes in 2 s."""

@@ -11,9 +11,18 @@ from types import TracebackType
 from typing import Self
 
 from toolplug.errors import StoreError, StoreUnavailable
-from toolplug.runtime.timers import LoopTimeout
-from toolplug.stores.apply_changes import (
+from toolplug.runtime import LoopTimeout
+from toolplug.stores import (
+    KEPT_EVENTS,
+    VOLATILE,
+    Change,
+    Event,
+    Events,
+    Missed,
+    Record,
     Request,
+    Store,
+    Waiting,
     check_count,
     check_key,
     check_keys,
@@ -21,8 +30,6 @@ from toolplug.stores.apply_changes import (
     checked_commit,
     checked_extension,
 )
-from toolplug.stores.store import KEPT_EVENTS, VOLATILE, Change, Event, Events, Missed, Record, Store
-from toolplug.stores.waiting import Waiting
 from toolplug_postgres.connection import Reader, Rows
 from toolplug_postgres.notifications import Listener
 from toolplug_postgres.schema import prepare

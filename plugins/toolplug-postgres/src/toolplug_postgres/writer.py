@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from toolplug.errors import StoreConflict, StoreError, StoreUnavailable
-from toolplug.stores.apply_changes import BatchResult, Commit, Counters, Head, Request, apply_changes
+from toolplug.stores import BatchResult, Commit, Counters, Head, Request, apply_changes
 from toolplug_postgres.connection import RACES, ServerConnection, fail, wait_for_answer
 from toolplug_postgres.notifications import notifications
 from toolplug_postgres.server import Server, Unanswered

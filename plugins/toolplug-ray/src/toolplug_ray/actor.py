@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 from pathlib import Path
 
-from toolplug.apart.workers.session import WorkerRefused, WorkerSession
+from toolplug.apart import WorkerRefused, WorkerSession
 
 QUEUED = 64
 """Messages of at most 64 KiB that wait for the host; the provider's process waits after that."""

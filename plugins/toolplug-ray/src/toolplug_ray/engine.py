@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from toolplug.apart.workers.provider import Engine, Serve
+from toolplug.apart import Engine, Serve
 from toolplug_ray.messages import BEGIN, DATA, END, REASON, TEXT, read_message, write_message
 
 _LOG = logging.getLogger("toolplug.providers")

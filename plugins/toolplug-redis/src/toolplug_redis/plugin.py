@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from toolplug.hookspecs import hookimpl
-from toolplug.stores.open import StoreOpener
+from toolplug import hookimpl
+from toolplug.stores import StoreOpener
 from toolplug_redis.address import read_address
 from toolplug_redis.store import RedisStore
 

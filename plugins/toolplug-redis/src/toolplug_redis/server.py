@@ -23,7 +23,7 @@ from redis.exceptions import (
 )
 
 from toolplug.errors import StoreRefused, StoreUnavailable
-from toolplug.runtime.timers import LoopTimeout
+from toolplug.runtime import LoopTimeout
 from toolplug_redis.address import WAIT_S, Address
 from toolplug_redis.scripts import CHANGE, EVENTS, KEYS, REVISIONS, Script
 

@@ -10,7 +10,16 @@ from types import TracebackType
 from typing import Self
 
 from toolplug.errors import StoreConflict, StoreUnavailable
-from toolplug.stores.apply_changes import (
+from toolplug.stores import (
+    INLINE_BYTES,
+    KEPT_EVENTS,
+    Change,
+    Event,
+    Events,
+    Missed,
+    Record,
+    Store,
+    Waiting,
     check_count,
     check_key,
     check_keys,
@@ -18,8 +27,6 @@ from toolplug.stores.apply_changes import (
     checked_commit,
     checked_extension,
 )
-from toolplug.stores.store import INLINE_BYTES, KEPT_EVENTS, Change, Event, Events, Missed, Record, Store
-from toolplug.stores.waiting import Waiting
 from toolplug_redis.address import Address
 from toolplug_redis.scripts import CHANGE, EVENTS, KEYS, REVISIONS
 from toolplug_redis.server import Server, milliseconds

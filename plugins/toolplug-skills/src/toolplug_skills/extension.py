@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from toolplug.providers.offering.mcp_extensions import (
-    ExtensionMethod,
-    ExtensionRefused,
-    ExtensionRequest,
-    Fields,
-    McpExtension,
-)
+from toolplug import McpExtension
+from toolplug.mcp_extensions import ExtensionMethod, ExtensionRefused, ExtensionRequest, Fields
 from toolplug_skills.manifest import MAX_FILES, MAX_SKILL_BYTES, SkillEntry
 
 NAME = "io.modelcontextprotocol/skills"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Protocol
 
-from toolplug.catalog.definition import wire_name
+from toolplug.catalog import wire_name
 
 MAX_NAMED = 10
 """Callers, or tools, that one line names."""

@@ -14,6 +14,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, Field
 
 from toolplug import (
+    CallableTools,
     CallContext,
     FunctionProvider,
     McpExtension,
@@ -24,9 +25,7 @@ from toolplug import (
     tool,
 )
 from toolplug.errors import InvalidDefinition
-from toolplug.host.tool_infos import CallableTools
-from toolplug.search.index import make_indexes
-from toolplug.search.ranking import search
+from toolplug.search import make_indexes, search
 from toolplug_skills.extension import INVALID_PARAMS, SkillsExtension
 from toolplug_skills.folders import FileRefused, folder_below, is_supported, list_files, opened_folder, read_below
 from toolplug_skills.lacking import find_lacking

@@ -7,10 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from toolplug.catalog.text import cleaned_description
-from toolplug.config.document import Document, parse_document
-from toolplug.config.yaml_tree import Value
+from toolplug.config import Document, Value, parse_document
 from toolplug.errors import ConfigError
+from toolplug.foreign import cleaned_description
 
 HEAD_FILE = "SKILL.md"
 MAX_NAME = 64

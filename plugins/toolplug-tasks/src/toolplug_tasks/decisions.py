@@ -7,10 +7,9 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
-from toolplug import Ticket
+from toolplug import HostApprovals, Ticket
 from toolplug.errors import StoreError
-from toolplug.part_protocols.approvals import HostApprovals
-from toolplug.runtime.tasks import BackgroundTasks
+from toolplug.runtime import BackgroundTasks
 
 LOOK_S = 1.0
 """Between two looks at the tickets of the tenants whose calls wait; one list a tenant, whatever the number of calls."""

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from math import inf
 from typing import cast
 
 import mcp_types as types
 
-from toolplug.catalog.call import CallContext, ToolCall
-from toolplug.catalog.exact_json import as_object
+from toolplug import CallContext, McpExtension, ToolCall, ToolExecutor
+from toolplug.catalog import as_object
 from toolplug.errors import StoreError
-from toolplug.execution.executor import ToolExecutor
-from toolplug.execution.resolved_limits import DEFAULT_TIMEOUT_S
-from toolplug.http.errors import HttpProblem
-from toolplug.parts.mcp.content import content_of
-from toolplug.parts.mcp.sdk.readable_results import is_block
-from toolplug.providers.offering.mcp_extensions import (
-    EMPTY,
+from toolplug.http import HttpProblem
+from toolplug.mcp_extensions import (
     AcceptedCall,
     Ask,
     ExtendedCall,
@@ -26,9 +22,9 @@ from toolplug.providers.offering.mcp_extensions import (
     ExtensionRequest,
     ExtensionServer,
     Fields,
-    McpExtension,
+    result_fields,
 )
-from toolplug.runtime.tasks import BackgroundTasks
+from toolplug.runtime import BackgroundTasks
 from toolplug_tasks.records import MAX_TASKS, TaskOwner
 from toolplug_tasks.running import RunningTasks
 from toolplug_tasks.work import MAX_MESSAGE
@@ -172,12 +168,12 @@ class _HttpCall:
         self._executor = executor
         self.call: ToolCall = call
         self.context: CallContext = context
-        self.timeout_s: float = DEFAULT_TIMEOUT_S
+        self._tool = executor.catalog.find(call.name)
+        self.timeout_s: float = inf if self._tool is None else self._tool.plan.timeout_s
 
     async def run(
-        self, context: CallContext, *, during: Ask | None = None, responses: Fields = EMPTY, state: str | None = None
+        self, context: CallContext, *, during: Ask | None = None, responses: Fields = _NOTHING, state: str | None = None
     ) -> Fields:
         """Run it. Its caller has nobody who can be asked."""
         result = await self._executor.execute(self.call, context)
-        tool = self._executor.catalog.find(self.call.name)
-        return content_of(result, is_block, None if tool is None else tool.definition.output_schema)
+        return result_fields(result, None if self._tool is None else self._tool.definition)

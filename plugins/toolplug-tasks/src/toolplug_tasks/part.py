@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 from toolplug import HostPart, PartServices, RunningPart, Ticket
-from toolplug.parts.mcp.client.connection import import_with_sdk
-from toolplug.runtime.threads import in_own_thread
+from toolplug.runtime import in_own_thread
 from toolplug_tasks.settings import TaskSettings
 
 
@@ -47,9 +45,15 @@ class TasksPart(RunningPart[TaskSettings]):
         await self.tasks.aclose()
 
 
+def _import_extension() -> ModuleType:
+    # All of it first: two threads that import different parts of it at once would wait for each other.
+    import_module("mcp")
+    return import_module("toolplug_tasks.extension")
+
+
 async def _open(services: PartServices, settings: TaskSettings) -> TasksPart:
     # The SDK of the protocol, a second at the first time.
-    code = await in_own_thread(partial(import_with_sdk, "toolplug_tasks.extension"))
+    code = await in_own_thread(_import_extension)
     return TasksPart(services, settings, code)
 
 

@@ -14,9 +14,9 @@ from secrets import token_hex
 from typing import Any, NamedTuple, TypedDict, cast
 
 from toolplug import Principal
-from toolplug.catalog.exact_json import dump_json, load_json
+from toolplug.catalog import dump_json, load_json
 from toolplug.errors import InvalidJson, StoreConflict
-from toolplug.stores.store import Store, tenant_digest
+from toolplug.stores import Store, tenant_digest
 
 PREFIX = "tasks/"
 KEPT_S = 3_600.0

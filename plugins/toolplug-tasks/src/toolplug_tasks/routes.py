@@ -8,9 +8,7 @@ from pydantic import Field
 from starlette.responses import JSONResponse, Response
 from typing_extensions import TypedDict
 
-from toolplug.http import HostRequest, answers, part_of, route
-from toolplug.http.errors import HttpProblem
-from toolplug.http.requests import credential_scope
+from toolplug.http import HostRequest, HttpProblem, answers, credential_scope, part_of, route
 from toolplug_tasks.part import TasksPart
 from toolplug_tasks.records import TaskOwner
 

@@ -14,15 +14,13 @@ from functools import partial
 import mcp_types as types
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from toolplug import PartServices
-from toolplug.catalog.exact_json import as_object, dump_json
-from toolplug.cluster.followed import Follower
-from toolplug.crashes import log_crash
+from toolplug import NO_APPROVALS, HostApprovals, PartApprovals, PartServices
+from toolplug.catalog import as_object, dump_json
+from toolplug.cluster import Follower
 from toolplug.errors import StoreError
-from toolplug.part_protocols.approvals import NO_APPROVALS, HostApprovals, PartApprovals
-from toolplug.providers.offering.mcp_extensions import ExtendedCall, ExtensionRefused, Fields
-from toolplug.runtime.tasks import BackgroundTasks, wait_for_results
-from toolplug.stores.store import Change
+from toolplug.mcp_extensions import ExtendedCall, ExtensionRefused, Fields
+from toolplug.runtime import BackgroundTasks, log_crash, wait_for_results
+from toolplug.stores import Change
 from toolplug_tasks.decisions import Decisions
 from toolplug_tasks.records import FINAL, POLL_MS, PREFIX, StoredTask, Task, TaskOwner, TaskRecords, key_of_id
 from toolplug_tasks.settings import TaskSettings

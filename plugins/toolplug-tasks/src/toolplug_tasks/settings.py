@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from toolplug.config.units import Duration, FileMapping
+from toolplug.config import Duration, FileMapping
 
 
 class TaskSettings(FileMapping):

@@ -14,11 +14,10 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Protocol, cast
 
-from toolplug import Principal
-from toolplug.catalog.call import CallContext, CannotAsk, TaskDeadline, UserAnswer
-from toolplug.catalog.exact_json import as_object
+from toolplug import CallContext, CannotAsk, Principal, UserAnswer
+from toolplug.catalog import as_object
 from toolplug.errors import StoreError
-from toolplug.providers.offering.mcp_extensions import ExtendedCall, ExtensionRefused, Fields
+from toolplug.mcp_extensions import ExtendedCall, ExtensionRefused, Fields, TaskDeadline
 from toolplug_tasks.decisions import Decisions
 from toolplug_tasks.records import FINAL, StoredTask, Task, TaskOwner, TaskRecords
 

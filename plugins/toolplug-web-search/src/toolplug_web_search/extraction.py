@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from toolplug.catalog.text import clean_text, in_one_line
+from toolplug.foreign import clean_text, in_one_line
 
 MAX_CHARACTERS = 400_000
 """Characters of a page that are read; what follows is cut off."""

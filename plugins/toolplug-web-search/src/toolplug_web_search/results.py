@@ -8,7 +8,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from toolplug import HostedItem, ToolResult
-from toolplug.catalog.text import clean_text
+from toolplug.foreign import clean_text
 from toolplug_web_search.backends import Hit
 from toolplug_web_search.pages import Page
 from toolplug_web_search.settings import ContextSize, DomainRules

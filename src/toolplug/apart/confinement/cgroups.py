@@ -32,11 +32,32 @@ _REMOVALS, _REMOVE_S = 1_000, 0.002
 
 
 class NoCgroups(Exception):
-    """Processes cannot have control groups here; the text says why."""
+    """Processes cannot have control groups here; the text says why.
+
+    ```python
+    from toolplug.apart import NoCgroups, open_cgroups
+
+    try:
+        open_cgroups().close()
+    except NoCgroups as why:
+        print(f"processes have no limit together: {why}")
+    ```
+    """
 
 
 class Cgroup:
-    """The control group of some processes."""
+    """The control group of some processes.
+
+    ```python
+    import subprocess
+
+    from toolplug.apart import Cgroup, remove_empty
+
+    def run_in(group: Cgroup, *command: str) -> None:
+        subprocess.run([*group.command_prefix, *command], check=False)
+        remove_empty(group)
+    ```
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder: Path = folder
@@ -59,7 +80,15 @@ class Cgroup:
 
 
 class Cgroups:
-    """Makes control groups for the processes of one host, in a folder that it locks as long as it lives."""
+    """Makes control groups for the processes of one host, in a folder that it locks as long as it lives.
+
+    ```python
+    from toolplug.apart import Cgroup, Cgroups, limit_memory
+
+    def make_group(groups: Cgroups) -> Cgroup:
+        return groups.create(limit_memory(512 * 1024 * 1024) | {"pids.max": "100"})
+    ```
+    """
 
     def __init__(self, parent: Path) -> None:
         self.folder: Path = parent / f"{_PREFIX}{token_hex(8)}"

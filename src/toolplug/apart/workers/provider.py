@@ -51,7 +51,27 @@ or `text`, and `websocket.send`; `websocket.disconnect` is the last one. The wor
 
 
 class Engine(Protocol):
-    """Starts the workers of one entry, again when one of them ends."""
+    """Starts the workers of one entry, again when one of them ends.
+
+    ```python
+    from collections.abc import Mapping
+
+    from toolplug.apart import Engine, Serve
+
+    class OneWorker:
+        def __init__(self, command: str) -> None:
+            self.command = command
+
+        async def run(self, serve: Serve) -> None:
+            async with start(self.command) as (receive, send):  # yours: starts a worker, and passes its messages
+                await serve(receive, send)
+
+    def make_engine(key: str, settings: Mapping[str, object]) -> Engine:
+        if "command" not in settings:
+            raise ValueError("command: name the command of the worker")
+        return OneWorker(str(settings["command"]))
+    ```
+    """
 
     async def run(self, serve: Serve) -> None:
         """Have workers, and call `serve` with each of them, until this is cancelled; then end them.

@@ -36,7 +36,18 @@ _END_S = 3.5
 
 
 class WorkerRefused(ProviderError):
-    """The host does not take the worker. `again`: it may later."""
+    """The host does not take the worker. `again`: it may later.
+
+    ```python
+    from toolplug.apart import WorkerRefused, WorkerSession
+
+    async def serve(session: WorkerSession, channel) -> None:
+        try:
+            await session.serve_over(channel)
+        except WorkerRefused as why:
+            print(f"the host does not take this worker: {why}")
+    ```
+    """
 
     def __init__(self, reason: str, fix: str, *, again: bool = False) -> None:
         super().__init__(reason, state=ProviderState.START_FAILED, fix=fix)
@@ -116,7 +127,18 @@ class _Relay(asyncio.Protocol):
 
 
 class WorkerSession:
-    """One connection with one process of the host, and the process of the provider that serves it."""
+    """One connection with one process of the host, and the process of the provider that serves it.
+
+    ```python
+    from pathlib import Path
+
+    from toolplug.apart import WorkerSession
+
+    async def serve(channel) -> None:
+        session = WorkerSession("weather", Path("/srv/weather"), lambda session, process: True, lambda processes: None)
+        await session.serve_over(channel)
+    ```
+    """
 
     def __init__(
         self,

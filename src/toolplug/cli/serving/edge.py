@@ -38,6 +38,7 @@ UNFINISHED_HEADS = 64
 _WORKER_PATH = PATH.encode()
 _WEBSOCKET = "toolplug.cli.serving.websocket"
 """Imported when a worker dials in."""
+_NOTHING = memoryview(b"")
 _AUTHORITY = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)")
 
 _LOG = logging.getLogger("toolplug.cli.serve")
@@ -162,7 +163,7 @@ class _EdgeConnection(HttpToolsProtocol):
         self.timeout_keep_alive = self._limits.idle_s  # pyright: ignore[reportIncompatibleVariableOverride, reportAttributeAccessIssue]  call_later takes fractions
         self._deadline: asyncio.TimerHandle | None = None
         self._refused = False
-        self._upgrading = self._upgraded = False
+        self._upgrading = self._upgraded = self._ignores_upgrade = False
         self._in_head = False
         self._in_body = False
         self._heads = 0
@@ -227,28 +228,49 @@ class _EdgeConnection(HttpToolsProtocol):
         return self._behind_proxy or not more or self._edge.hold(self._peer, more)
 
     def _parse(self, piece: bytes) -> None:
+        rest = memoryview(piece)
+        while rest and not self._refused:
+            rest = self._parse_next(rest)
+
+    def _parse_next(self, piece: memoryview) -> memoryview:
+        """Give the parser the data, and return what is still to be parsed."""
         heads, parts, in_body = self._heads, self._body_parts, self._in_body
-        assert self.parser is not None, "the connection is open"
+        parser = self.parser
+        assert parser is not None, "the connection is open"
         try:
-            self.parser.feed_data(piece)
-        except httptools.HttpParserUpgrade:
+            parser.feed_data(piece)
+        except httptools.HttpParserUpgrade as upgrade:
             if self._should_upgrade():
                 self._begin_websocket()
-                return
-            # Any other upgrade is ignored: the request is served.
+                return _NOTHING
+            self._ignore_upgrade(parser)
+            return piece[upgrade.args[0] :]
         except httptools.HttpParserError:
             if not self._refused:
                 self._refuse(HttpProblem(400, "malformed_request", "what was sent is not an HTTP request"))
-            return
+            return _NOTHING
         if not self._in_body:  # the piece is of one head, or another head begins in it
             self._head_bytes = self._head_bytes + len(piece) if heads == self._heads and not in_body else 0
-            return
+            return _NOTHING
         self._arrived_bytes += len(piece)
         # Chunk sizes, chunk extensions and trailers are not part of the body, but the parser keeps them in memory.
         has_content = parts != self._body_parts or heads != self._heads
         self._framing_bytes = 0 if has_content else self._framing_bytes + len(piece)
         if self._framing_bytes > self._limits.head_bytes:
             self._refuse_head()
+        return _NOTHING
+
+    def _ignore_upgrade(self, parser: httptools.HttpRequestParser) -> None:
+        """Parse a head again as that of a request which asks for no upgrade.
+
+        The parser takes what follows a head with an upgrade for another protocol. Java's own client asks for HTTP/2
+        with its first request, which may have a body.
+        """
+        lines = [b"%s %s HTTP/%s" % (parser.get_method(), self.url, parser.get_http_version().encode())]
+        lines += [b"%s: %s" % field for field in self.scope["headers"] if field[0] != b"upgrade"]
+        self._ignores_upgrade = False
+        self.parser = httptools.HttpRequestParser(self)
+        self._parse(b"\r\n".join([*lines, b"\r\n"]))
 
     # A worker that dials in
 
@@ -275,6 +297,10 @@ class _EdgeConnection(HttpToolsProtocol):
         """Start the request."""
         self._in_head = False
         self._upgrading = self._asks_for_websocket()
+        assert self.parser is not None, "it calls this"
+        if self.parser.should_upgrade() and not self._upgrading and self._get_upgrade() is not None:
+            self._ignores_upgrade = True
+            return
         self._heads += 1
         self._head_bytes = self._framing_bytes = self._arrived_bytes = 0
         self._arrivals.clear()
@@ -296,6 +322,8 @@ class _EdgeConnection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """End the request."""
+        if self._ignores_upgrade:
+            return
         self._in_body = False
         if not self._refused:
             self._clear_deadline()

@@ -9,12 +9,11 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from enum import Enum
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from subprocess import PIPE, STDOUT
 from typing import NamedTuple, TypeAlias
-
-from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType]  # trio, where it is not installed
 
 from toolplug.cli.options import operator
 from toolplug.cli.output import problems_in
@@ -80,7 +79,9 @@ async def changes(file: Path, running: Callable[[], ProviderCode], *, since_ns: 
     replace files. Files saved after `since_ns`, a time before anything was read, are changes too. Files of providers
     count as the configuration: a reload is enough for them.
     """
+    awatch = import_module("watchfiles").awatch  # of the extra `server`: `serve --stdio` has its reloads without
     seen: Marks = {}
+    logged = ""
     while True:
         code = running()
         files = {file, *code.files}
@@ -94,7 +95,10 @@ async def changes(file: Path, running: Callable[[], ProviderCode], *, since_ns: 
             if late:
                 yield Watched.FILE if late <= files else Watched.CODE
                 continue
-        _LOG.info("watching %s", ", ".join(map(str, (file, *sorted({*code.files, *folders} - {file})))))
+        watched = ", ".join(map(str, (file, *sorted({*code.files, *folders} - {file}))))
+        # Each save begins a new round, mostly of the same files.
+        _LOG.log(logging.DEBUG if watched == logged else logging.INFO, "watching %s", watched)
+        logged = watched
         changed = set[Path]()
         parents = {path.parent for path in files}
         async for _ in awatch(*parents, *folders, rust_timeout=LOOK_EVERY_MS, yield_on_timeout=True):

@@ -45,6 +45,8 @@ def split_source(text: str) -> tuple[str, str] | None:
 
 
 def _source(text: str) -> str:
+    if _KIND.fullmatch(text):
+        raise shape_error(f"{PROVIDER}{text} for a provider, or {MCP}{text} for an MCP server")
     if split_source(text) is None:
         raise shape_error(
             f"{PROVIDER} and the key of a provider, {MCP} and the id of an MCP server, or the kind of a"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
@@ -96,6 +96,15 @@ def read_store(
     if opens is not None:
         _check_url(store, entries, problems)
     return store, entries
+
+
+def unused_stores(store: ConfiguredStore, entries: ProviderEntries) -> Iterator[Problem]:
+    """Yield a warning for each entry that enables a plugin of stores while `store:` names a built-in one."""
+    for entry, kind in entries.loaded.values() if store.scheme in BUILT_IN else ():
+        if kind.implementing(HOOK):
+            message = f"keeps no records: 'store' is a URL of the scheme {store.scheme!r}"
+            hint = f"write store: {entry.type}://…, which enables it without an entry; or remove the entry"
+            yield entry.problem("unused_store", message, hint)
 
 
 def _find_offered(

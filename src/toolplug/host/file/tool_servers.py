@@ -24,8 +24,8 @@ from toolplug.execution.plans import CallServices, Policy, ToolRule
 from toolplug.execution.resolved_limits import Limits
 from toolplug.execution.user_auth import UserAuth
 from toolplug.host.file.settings import Scope
+from toolplug.mcp_extensions import McpExtension
 from toolplug.part_protocols.host_part import HostPart
-from toolplug.providers.offering.mcp_extensions import McpExtension
 from toolplug.stores.store import Store
 from toolplug.toolsets.toolset import SharedSource, Source
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
-from toolplug.config.document import Document
+from toolplug.config.document import Document, has_reference
 from toolplug.config.nearest import name_hint
-from toolplug.config.yaml_tree import KeyPath
+from toolplug.config.yaml_tree import KeyPath, value_of
 from toolplug.errors import Problem
 from toolplug.host.file.settings import MCP, PROVIDER, HostSettings, ToolsetSettings, split_source
 from toolplug.toolsets.registered import Allowlist
@@ -95,14 +96,26 @@ def _wrong_names(document: Document, settings: HostSettings) -> _Faults:
     return found
 
 
+def _texts(document: Document, key: str, of_valid: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield a text of each toolset: of one that is left out for another fault, as the file has it."""
+    for name in dict.fromkeys((*document.keys(("toolsets",)), *of_valid)):
+        if name in of_valid:
+            yield name, of_valid[name]
+            continue
+        with suppress(KeyError):
+            written = value_of(document.node(("toolsets", name, key)))
+            if isinstance(written, str) and not has_reference(written):
+                yield name, written
+
+
 _WHAT = {PROVIDER: ("provider", "providers"), MCP: ("MCP server", "mcp_servers")}
 
 
 def _wrong_sources(
     document: Document, settings: HostSettings, known: Mapping[str, Collection[str]]
 ) -> Iterator[Problem]:
-    for name, toolset in settings.toolsets.items():
-        kind, key = split_source(toolset.source) or (PROVIDER, toolset.source)
+    for name, source in _texts(document, "from", {name: item.source for name, item in settings.toolsets.items()}):
+        kind, key = split_source(source) or ("", source)
         if kind in known and key not in known[kind]:
             one, section = _WHAT[kind]
             message = f"there is no {one} {key!r} under {section}"
@@ -114,15 +127,15 @@ def _wrong_sources(
 def _doubled_prefixes(document: Document, settings: HostSettings, coded: Mapping[str, str]) -> _Faults:
     found: _Faults = {}
     taken = {prefix: f"{name!r}, which the host's code registered" for name, prefix in coded.items()}
-    for name, toolset in settings.toolsets.items():
+    for name, prefix in _texts(document, "prefix", {name: item.prefix for name, item in settings.toolsets.items()}):
         if name in coded:
             continue
         path: KeyPath = ("toolsets", name, "prefix")
-        if toolset.prefix in taken:
-            message = f"the prefix {toolset.prefix!r} is that of toolset {taken[toolset.prefix]}; give another one"
+        if prefix in taken:
+            message = f"the prefix {prefix!r} is that of toolset {taken[prefix]}; give another one"
             found["toolsets", name] = document.problem(path, code="duplicate_prefix", message=message)
         else:
-            taken[toolset.prefix] = f"{name!r} in line {document.position_of(path).line}"
+            taken[prefix] = f"{name!r} in line {document.position_of(path).line}"
     return found
 
 

@@ -58,6 +58,19 @@ class IgnoredParts:
     """What one request has that is ignored, named in its answer. `path` is the API's, and `log` its logger.
 
     A handler makes one with `of`, calls `leave_out` before it validates the fields, and answers through `say_in`.
+
+    ```python
+    import logging
+
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse, Response
+    from toolplug.http import IgnoredParts
+
+    async def create(request: Request) -> Response:
+        ignored = IgnoredParts.of(request, logging.getLogger("acme"))
+        ignored.add("unknown_field", "colour", "colour is not known here; it is ignored")
+        return ignored.say_in(JSONResponse({"created": True}))
+    ```
     """
 
     def __init__(self, path: str, log: logging.Logger) -> None:

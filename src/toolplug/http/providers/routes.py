@@ -23,7 +23,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import compile_path
-from starlette.types import Message, Receive, Scope
+from starlette.types import Message, Receive, Scope, Send
 
 from toolplug.catalog.call import Principal
 from toolplug.crashes import log_crash
@@ -273,13 +273,7 @@ async def _run_endpoint(
                 await response(request.scope, request.receive, sent)
                 return
             with ExitStack() as streams:
-
-                async def send(message: Message) -> None:
-                    if message["type"] == "http.response.start" and _has_events(message):
-                        streams.enter_context(open_stream())
-                    await sent(message)
-
-                await response(request.scope, request.receive, send)
+                await _respond(response, request, sent, lambda: streams.enter_context(open_stream()))
     except HttpProblem:
         raise
     except HTTPException as error:
@@ -302,6 +296,44 @@ async def _run_endpoint(
         accounting.running.discard(running)
         switch.leave()
         leave_tenant(token)
+
+
+async def _respond(response: Response, request: Request, sent: SentResponse, begin_stream: Callable[[], None]) -> None:
+    """Send a response that may be a stream; `begin_stream` is called before an event stream begins."""
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start" and _has_events(message):
+            begin_stream()
+        await sent(message)
+
+    if request.method == "HEAD":
+        head = _HeadOnly(send)
+        await response(request.scope, head.receive, head.send)
+    else:
+        await response(request.scope, request.receive, send)
+
+
+class _HeadOnly:
+    """The channel of a response to HEAD: complete once it has started, and then without a client, so that it ends.
+
+    A stream would go on for a client that has its whole response, and the next request on the connection would wait.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._complete = asyncio.Event()
+
+    async def send(self, message: Message) -> None:
+        """Send the start and the end of the response, and nothing between them."""
+        if not self._complete.is_set():
+            await self._send(message)
+            await self._send({"type": "http.response.body", "body": b""})
+            self._complete.set()
+
+    async def receive(self) -> Message:
+        """Return that the client has gone, once the response is complete."""
+        await self._complete.wait()
+        return {"type": "http.disconnect"}
 
 
 def _has_events(start: Message) -> bool:

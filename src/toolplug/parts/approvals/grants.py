@@ -70,7 +70,9 @@ class Grants:
         self.events: TicketEvents | None = None
 
     # It runs for each call that a grant allows, in a fifth of the time of `claim`.
-    def claim_at_once(self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext) -> GrantClaim | None:
+    def claim_at_once(
+        self, plan: Plan, call: ToolCall, inner: ToolCall, context: CallContext, listed: str | None = None
+    ) -> GrantClaim | None:
         """Return the right of a call that a grant in memory allows, which counts no calls; else None."""
         principal = context.principal
         # As long as the view is there, it keeps this `ref`.

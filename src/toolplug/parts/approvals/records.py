@@ -93,12 +93,22 @@ def parameter_names(plan: Plan) -> list[str] | None:
 
 
 def question_of(
-    plan: Plan, call: ToolCall, context: CallContext, why: str | None, now: float, life_s: float, body: str
+    plan: Plan,
+    call: ToolCall,
+    listed: str | None,
+    context: CallContext,
+    why: str | None,
+    now: float,
+    life_s: float,
+    body: str,
 ) -> StoredApproval:
-    """Return the record of a call that is asked about now, for so many seconds; `body` is its digest."""
+    """Return the record of a call that is asked about now, for so many seconds; `body` is its digest.
+
+    `listed` is the canonical name of the tool, None for that of the call.
+    """
     arguments, principal = decode_arguments(call.arguments), context.principal
     return {
-        "tool": call.name,
+        "tool": listed or call.name,
         "digest": plan.ref.digest,
         "body": body,
         "arguments": arguments,

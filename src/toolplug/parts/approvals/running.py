@@ -110,7 +110,12 @@ class Approvals:
         self.events: TicketEvents | None = None
 
     async def claim(
-        self, plan: Plan, call: ToolCall, context: CallContext, why: str | None = None
+        self,
+        plan: Plan,
+        call: ToolCall,
+        context: CallContext,
+        why: str | None = None,
+        listed: str | None = None,
     ) -> Claim | GrantClaim | ToolResult:
         """Use up the approval of this call; else the refusal, with the ticket that a person can decide.
 
@@ -126,7 +131,9 @@ class Approvals:
                 # Before a grant that counts: the call that was approved is not one of those after it.
                 or await self._use_approved(plan, call, context)
                 or await self.grants.claim(plan, call, context, counted=True)
-                or (await self._new(plan, call, context, why) if context.approval is None else _other_call(call))
+                or (
+                    await self._new(plan, call, listed, context, why) if context.approval is None else _other_call(call)
+                )
             )
         except StoreError as error:
             _LOG.error("the store of approvals fails: %s", error)
@@ -304,9 +311,11 @@ class Approvals:
         await self._write(ticket_key(kept["tenant"], ticket_id), kept, revision)
         return made
 
-    async def _new(self, plan: Plan, call: ToolCall, context: CallContext, why: str | None) -> ToolResult:
+    async def _new(
+        self, plan: Plan, call: ToolCall, listed: str | None, context: CallContext, why: str | None
+    ) -> ToolResult:
         body = await self._digest(plan, call, context)
-        kept = question_of(plan, call, context, why, self._store.now(), self.life_s, body)
+        kept = question_of(plan, call, listed, context, why, self._store.now(), self.life_s, body)
         same = equal_key(kept)
         index = await self._store.read(same)
         if index is not None and (asked := await self._still_waiting(kept, index.value)) is not None:

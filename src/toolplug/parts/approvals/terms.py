@@ -20,6 +20,7 @@ from toolplug.parts.approvals.records import StoredApproval
 from toolplug.parts.approvals.rules import closed_rule
 from toolplug.signatures.values import decode_arguments
 
+_OWN_GRANT = "under {ask: caller} a caller may decide its own call, and makes no grants: leave grant out"
 _SAME_CREDENTIAL = (
     "the credential that made this call cannot decide it; decide with another one that has approvals:write, with"
     " `toolplug approvals`, or set the policy {ask: caller}"
@@ -48,8 +49,11 @@ NO_TOOLS: HostTools = _NoTools()
 def check_owner(kept: StoredApproval, by: Principal, own: str | None, terms: DecisionTerms) -> None:
     """Raise `ApiError` for a decision of the credential that asked, and for a grant that it makes for itself."""
     same = by.credential != "" and kept.get("credential") == by.credential
-    if own is not None and (own or same) and (not kept["by_caller"] or terms.grant is not None):
-        raise ApiError("own_call", own or _SAME_CREDENTIAL, "id")
+    if own is not None and (own or same):
+        if not kept["by_caller"]:
+            raise ApiError("own_call", own or _SAME_CREDENTIAL, "id")
+        if terms.grant is not None:
+            raise ApiError("own_call", _OWN_GRANT, "grant")
     if own is None and terms.grant is not None and (kept["by_caller"] or not by.has_scope(DECIDE_SCOPE)):
         message = "a grant needs somebody with approvals:write, and under {ask: caller} the caller makes none"
         raise ApiError("grant_not_allowed", message, "grant")

@@ -9,8 +9,7 @@ import asyncio
 import base64
 from collections.abc import Callable
 from contextlib import suppress
-from importlib import import_module
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
@@ -29,6 +28,7 @@ from toolplug.parts.credentials.oauth import (
     MAX_CACHED,
     POLL_S,
     OAuthCredentials,
+    import_in_thread,
     loop_time,
 )
 from toolplug.parts.credentials.tokens import KeptConnection, UserConnection, UserTokens, user_key
@@ -212,7 +212,7 @@ class ExchangedTokens:
         else:  # RFC 6749, section 2.3.1
             pair = f"{quote(exchange.client_id, safe='')}:{quote(exchange.client_secret.get_secret_value(), safe='')}"
             headers["authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
-        httpx2: Any = import_module("httpx2")
+        httpx2 = await import_in_thread("httpx2")
         try:
             async with asyncio.timeout(ASK_S), self._tokens.http(owner, exchange.endpoint) as http:
                 answer = await http.post(exchange.endpoint, data=form, headers=headers)

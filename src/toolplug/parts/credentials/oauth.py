@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -348,8 +350,8 @@ class OAuthCredentials:
         `issuer` is that of the file: one that a server names has a public address, or one under `egress.allow`, each
         time that it is asked.
         """
-        httpx2 = import_module("httpx2")
-        transports = import_module("toolplug.net.checked_transport")
+        httpx2 = await import_in_thread("httpx2")
+        transports = await import_in_thread("toolplug.net.checked_transport")
         trusted = [url for url in (owner.url, issuer) if url]
         transport = await transports.checked_transport(self._egress(), trusted=trusted)
         async with httpx2.AsyncClient(transport=transport, trust_env=False, timeout=ASK_S) as http:
@@ -378,4 +380,12 @@ async def issuers_module() -> ModuleType:
     """Return `issuers`, which imports the SDK. Raises `ToolUnavailable` without it."""
     if find_spec("mcp") is None:
         raise ToolUnavailable("user_auth.oauth needs the extra: pip install 'toolplug[mcp]'", code="not_installed")
-    return await in_own_thread(lambda: import_module("toolplug.parts.credentials.issuers"))
+    return await import_in_thread("toolplug.parts.credentials.issuers")
+
+
+async def import_in_thread(name: str) -> Any:
+    """Import a module beside the loop, which a client of HTTP would hold for more than a tenth of a second."""
+    module = sys.modules.get(name)
+    if module is not None and not getattr(module.__spec__, "_initializing", False):  # as the import system asks
+        return module
+    return await in_own_thread(partial(import_module, name))

@@ -8,6 +8,7 @@ which is taken from the client.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
 from contextlib import aclosing
@@ -41,6 +42,7 @@ http: Final[Any] = import_module(type(DEFAULT_CONNECTION_LIMITS).__module__.part
 
 
 T = TypeVar("T")
+_LOG = logging.getLogger("toolplug.responses")
 
 _PATH: Final = "/chat/completions"
 _NO_KEY: Final = "none"
@@ -189,6 +191,11 @@ class OpenAIBackend:
         if isinstance(error, APITimeoutError):
             return _no_word()
         if isinstance(error, APIConnectionError):
+            # For the operator: a caller does not learn where the server is. The netloc is without a password.
+            server = self._client.base_url
+            _LOG.warning(
+                "no connection to %s://%s: %s", server.scheme, server.netloc.decode(), error.__cause__ or error
+            )
             return BackendFailed("backend_unreachable", "the model's server cannot be reached, or hung up")
         log_words(_words(error), self._secret)
         if not isinstance(error, APIStatusError):

@@ -56,7 +56,7 @@ class RelayedRequest:
     """A waiting request. `answer` and `report` are those of its caller; None if that waits in another process.
 
     `caller` is the name of that other process, if the request is to end with it. `until` is the deadline, in seconds on
-    the store's clock.
+    the store's clock. It is sent once it is `published`: an answer ahead of its record would be refused as unknown.
     """
 
     id: str
@@ -69,6 +69,7 @@ class RelayedRequest:
     answer: asyncio.Future[object] | None = None
     report: Callable[..., None] | None = None
     caller: str | None = None
+    published: bool = False
     attempt: int = 0
     stream: str | None = None
     sent: float = field(default=0.0)
@@ -170,6 +171,7 @@ class Relay:
         self._requests[request.id] = request
         try:
             await self._publish(request)
+            request.published = True
             # All three may have changed while the record was written.
             if self.delivers and request.stream is None and not answer.done():
                 self._send(request)
@@ -209,7 +211,8 @@ class Relay:
         """Send the requests that have no stream, because it was full or has ended."""
         if self.delivers:
             # A list: sending may fail and end requests.
-            for request in [request for request in self._requests.values() if request.stream is None]:
+            waiting = [one for one in self._requests.values() if one.published and one.stream is None]
+            for request in waiting:
                 self._send(request)
 
     def lose(self, reason: str) -> None:

@@ -29,9 +29,9 @@ from toolplug.catalog.plan import CallRunner, CallTracer
 from toolplug.crashes import CodeOwner, log_crash
 from toolplug.execution.call_hooks import CallHooks, Monitor
 from toolplug.execution.isolated_hooks import CallHook, FailureCounts, OnFailure, OwnedTracer, count_nothing
+from toolplug.mcp_extensions import McpExtension
 from toolplug.providers.entry import ProviderRecord, ProviderState
 from toolplug.providers.offering.definitions import ConsolePage, OpenToolsetSource
-from toolplug.providers.offering.mcp_extensions import McpExtension
 from toolplug.providers.plugins.implementations import HOOKS, PROJECT, PluginHooks, asking, taken_arguments
 from toolplug.providers.provider import SignInEndpoints
 from toolplug.providers.site import ProviderContext

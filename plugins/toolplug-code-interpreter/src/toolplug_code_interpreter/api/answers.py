@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from toolplug.http.bodies.foreign_requests import IgnoredParts
+from toolplug.http import IgnoredParts
 from toolplug_code_interpreter.container import ContainerEnded, FileRefused
 from toolplug_code_interpreter.containers import NoSuchContainer, TooManyContainers
 from toolplug_code_interpreter.sandbox.interpreter import Unavailable

@@ -23,8 +23,8 @@ from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import NamedTuple, TypeVar
 
-from toolplug.apart.confinement.cgroups import Cgroup, Cgroups, NoCgroups, limit_memory, open_cgroups, remove_empty
-from toolplug.runtime.threads import in_own_thread
+from toolplug.apart import Cgroup, Cgroups, NoCgroups, limit_memory, open_cgroups, remove_empty
+from toolplug.runtime import in_own_thread
 from toolplug_code_interpreter.sandbox.interpreter import HOME, Interpreter, Unavailable, interpreter
 from toolplug_code_interpreter.sandbox.processes import descendants
 from toolplug_code_interpreter.sandbox.seccomp import compiled_filter

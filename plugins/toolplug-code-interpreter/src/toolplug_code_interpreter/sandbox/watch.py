@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from secrets import token_hex
 
-from toolplug.apart.confinement.cgroups import MARGIN, Cgroup
+from toolplug.apart import Cgroup, limit_memory
 from toolplug_code_interpreter.sandbox.interpreter import Unavailable
 from toolplug_code_interpreter.settings import Settings
 
@@ -47,7 +47,7 @@ class Watch:
                 return
             await self.close()
             ours, theirs = socket.socketpair()
-            limits = (self._memory, int(self._memory * MARGIN), self._files)
+            limits = (self._memory, int(limit_memory(self._memory)["memory.max"]), self._files)
             folder = str(Path(__file__).parents[2])
             command = (sys.executable, "-I", "-S", "-c", f"{_KEEPER}main(*sys.argv[1:])", folder, self.mark)
             with theirs:

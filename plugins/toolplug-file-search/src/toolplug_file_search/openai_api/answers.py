@@ -12,8 +12,8 @@ from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from toolplug.http.bodies.foreign_requests import IgnoredParts
-from toolplug.runtime.threads import TooManyWaiting
+from toolplug.http import IgnoredParts
+from toolplug.runtime import TooManyWaiting
 from toolplug_file_search.documents.formats import UnreadableDocument
 from toolplug_file_search.storage.database import IndexUnavailable
 from toolplug_file_search.storage.library import Library, TooMany

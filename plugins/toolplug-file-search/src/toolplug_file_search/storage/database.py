@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Lock
 from time import monotonic
 
-from toolplug.sqlite.write_ahead import turn_on_write_ahead
+from toolplug.sqlite import turn_on_write_ahead
 from toolplug_file_search.storage.schema import WrongVersion, prepare
 
 BUSY_S = 2.0

@@ -14,10 +14,10 @@ from types import MappingProxyType, ModuleType
 from typing import NamedTuple, Protocol, cast
 
 from toolplug.catalog.call import NO_TRACE_CONTEXT, Ask, Report, UserAnswer, ask_nobody
+from toolplug.mcp_extensions import McpExtension
 from toolplug.net.egress import Egress
 from toolplug.parts.mcp.client.server_config import Transport
 from toolplug.parts.mcp.discovery.offers import RawOffers
-from toolplug.providers.offering.mcp_extensions import McpExtension
 from toolplug.runtime.threads import in_own_thread
 
 MAX_PAGES = 100

@@ -25,6 +25,7 @@ from toolplug.catalog.call import NO_TRACE_CONTEXT, Ask, CannotAsk, NobodyToAsk,
 from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.text import clean_text, in_one_line
 from toolplug.catalog.trace_context import TRACEPARENT, TRACESTATE
+from toolplug.mcp_extensions import McpExtension
 from toolplug.parts.mcp.client.connection import (
     MAX_PAGES,
     MAX_TOOLS,
@@ -56,7 +57,6 @@ from toolplug.parts.mcp.sdk.extensions.results import (
 from toolplug.parts.mcp.sdk.line_streams import BAD_ANSWER, FAILED, UNAUTHORIZED, is_closed
 from toolplug.parts.mcp.sdk.readable_results import READABLE
 from toolplug.parts.mcp.sdk.resource_updates import ResourceUpdates
-from toolplug.providers.offering.mcp_extensions import McpExtension
 
 # Lists as the server sent them: the SDK would lose a whole page to one entry that it finds malformed.
 #

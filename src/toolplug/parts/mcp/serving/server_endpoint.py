@@ -17,11 +17,11 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import EQUIP_TOOLSET
 from toolplug.catalog.offering import EMPTY_OFFERING, OfferedKind, Offering
 from toolplug.execution.executor import ToolExecutor
+from toolplug.mcp_extensions import McpExtension
 from toolplug.part_protocols.approvals import HostApprovals
 from toolplug.parts.mcp.client.connection import import_with_sdk
 from toolplug.parts.mcp.offering.resource_subscriptions import ResourceSubscriptions
 from toolplug.parts.mcp.serving.list_changed import Watch
-from toolplug.providers.offering.mcp_extensions import McpExtension
 from toolplug.search.tools import FoundTools
 from toolplug.stores.store import Store
 

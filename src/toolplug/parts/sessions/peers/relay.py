@@ -101,6 +101,7 @@ class SharedRelay(Relay):
             trace_context=call.trace,
             caller=None if call.queued else call.caller,
             turn=call.turn,
+            published=True,
         )
         if self.full:
             self._end_record(request, LIMITED)

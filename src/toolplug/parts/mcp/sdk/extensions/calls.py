@@ -23,14 +23,14 @@ from pydantic import BaseModel, ValidationError
 from toolplug.catalog.call import EMPTY, Ask, CallContext, ToolCall
 from toolplug.catalog.exact_json import as_object
 from toolplug.execution.resolved_limits import DEFAULT_TIMEOUT_S
-from toolplug.parts.mcp.serving.server_endpoint import McpCaller, Message
-from toolplug.providers.offering.mcp_extensions import (
+from toolplug.mcp_extensions import (
     ExtensionMethod,
     ExtensionRefused,
     ExtensionRequest,
     Fields,
     McpExtension,
 )
+from toolplug.parts.mcp.serving.server_endpoint import McpCaller, Message
 
 UNKNOWN_TIMEOUT_S = DEFAULT_TIMEOUT_S
 """Of a tool that is listed only once its toolset is open."""

@@ -13,10 +13,10 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from toolplug.catalog.call import Ask, Report
+from toolplug.mcp_extensions import ExtensionRefused, Fields, McpExtension
 from toolplug.parts.mcp.client.connection import BadAnswer, ServerRefused
 from toolplug.parts.mcp.sdk.askers import answers_by_key, required_input
 from toolplug.parts.mcp.sdk.readable_results import readable_call
-from toolplug.providers.offering.mcp_extensions import ExtensionRefused, Fields, McpExtension
 
 
 def told_extensions(extensions: Sequence[McpExtension], version: str) -> Sequence[McpExtension]:

@@ -21,7 +21,14 @@ MAX_EVENT_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """The arguments of one `Store.commit`, with the meanings documented there."""
+    """The arguments of one `Store.commit`, with the meanings documented there.
+
+    ```python
+    from toolplug.stores import Commit, checked_commit
+
+    assert isinstance(checked_commit("order/7", b"paid", expected=None, ttl_s=60, events=[]), Commit)
+    ```
+    """
 
     key: str
     value: bytes | None
@@ -33,7 +40,14 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extension:
-    """The arguments of one `Store.extend`, with the meanings documented there."""
+    """The arguments of one `Store.extend`, with the meanings documented there.
+
+    ```python
+    from toolplug.stores import Extension, checked_extension
+
+    assert isinstance(checked_extension("order/7", events=[b"sent"], ttl_s=None), Extension)
+    ```
+    """
 
     key: str
     events: tuple[bytes, ...]
@@ -121,6 +135,12 @@ class Counters(NamedTuple):
 
     `removed`: the highest revision of any removed record; a new record begins above it.
     `position`: the last position assigned, to an event or to the beginning of a log.
+
+    ```python
+    from toolplug.stores import Counters
+
+    EMPTY_STORE = Counters(removed=0, position=0)
+    ```
     """
 
     removed: int
@@ -133,6 +153,13 @@ class Head:
 
     `origin`: the position of its log before the first event. `position`: that of the last event. `appended`: the number
     of events ever appended to the log, including dropped ones.
+
+    ```python
+    from toolplug.stores import Head
+
+    head = Head(revision=1, expires_at=100.0, origin=0, position=0, appended=0)
+    assert head.alive(now=99.0)
+    ```
     """
 
     revision: int
@@ -153,6 +180,15 @@ class BatchResult:
     `heads` are of all records that changed, `values` are the changed values. `answers` has one item for each change, in
     order: the record's revision after it, 0 if there is no record, or the conflict, which affects only that change.
     `number`: that of the transaction that writes it, in a store that counts them.
+
+    ```python
+    from toolplug.stores import BatchResult, Counters, apply_changes, checked_commit
+
+    change = checked_commit("order/7", b"paid", expected=0, ttl_s=None, events=[])
+    result: BatchResult = apply_changes([change], {}, Counters(0, 0), now=0.0)
+    assert result.answers == [result.heads["order/7"].revision]
+    assert result.values == {"order/7": b"paid"}
+    ```
     """
 
     counters: Counters

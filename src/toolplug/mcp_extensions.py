@@ -10,19 +10,46 @@ An extension is offered to, and asked of, peers of 2026-07-28 and later: earlier
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from importlib import import_module
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from toolplug import library_types
-from toolplug.catalog.call import EMPTY, Ask, CallContext, Principal, Report, ToolCall
+from toolplug.catalog.call import EMPTY, Ask, CallContext, Principal, Report, TaskDeadline, ToolCall, ToolResult
+from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.offering import Offering
+
+__all__ = [
+    "AcceptedCall",
+    "Ask",
+    "ExtendedCall",
+    "ExtensionMethod",
+    "ExtensionRefused",
+    "ExtensionRequest",
+    "ExtensionServer",
+    "Fields",
+    "McpExtension",
+    "Report",
+    "TaskDeadline",
+    "result_fields",
+]
 
 Fields = Mapping[str, object]
 """A JSON object as the protocol has it."""
 
 
 class ExtensionRefused(Exception):
-    """The answer to a request is this error of JSON-RPC; `data` is sent with it."""
+    """The answer to a request is this error of JSON-RPC; `data` is sent with it.
+
+    ```python
+    from collections.abc import Mapping
+
+    from toolplug.mcp_extensions import ExtensionRefused, ExtensionRequest
+
+    async def read_receipt(request: ExtensionRequest) -> Mapping[str, object]:
+        raise ExtensionRefused(-32602, "id: there is no such receipt")
+    ```
+    """
 
     def __init__(self, code: int, message: str, data: Fields = EMPTY) -> None:
         self.code = code
@@ -36,6 +63,20 @@ class ExtensionRequest(NamedTuple):
     `scope` is that of the credentials that the client brings, empty for none: what is kept for a principal is kept for
     its scope too, as an application may have one API key for all its users. `offering` returns the prompts and
     resources that the caller has.
+
+    ```python
+    import asyncio
+    from collections.abc import Mapping
+
+    from toolplug import Principal
+    from toolplug.mcp_extensions import ExtensionRequest
+
+    async def name_tenant(request: ExtensionRequest) -> Mapping[str, object]:
+        return {"tenant": request.principal.tenant}
+
+    asked = ExtensionRequest({}, Principal("ada", tenant="acme"))
+    assert asyncio.run(name_tenant(asked)) == {"tenant": "acme"}
+    ```
     """
 
     params: Fields
@@ -49,7 +90,19 @@ ExtensionMethod = Callable[[ExtensionRequest], Awaitable[Fields]]
 
 
 class AcceptedCall(NamedTuple):
-    """A call that is answered later: its record as JSON, and the path where the record is."""
+    """A call that is answered later: its record as JSON, and the path where the record is.
+
+    ```python
+    from toolplug import McpExtension
+    from toolplug.mcp_extensions import AcceptedCall
+
+    class Later(McpExtension):
+        name = "com.example/later"
+
+        async def accept_call(self, executor, call, context):
+            return AcceptedCall({"id": call.id, "status": "working"}, f"/v1/later/{call.id}")
+    ```
+    """
 
     record: Fields
     path: str
@@ -60,6 +113,20 @@ class ExtendedCall(Protocol):
 
     `declared` is what the client says of the extension, None if it does not name it; `timeout_s` are the seconds that
     the tool has by itself.
+
+    ```python
+    from collections.abc import Mapping
+
+    from toolplug import McpExtension
+    from toolplug.mcp_extensions import ExtendedCall
+
+    class Timed(McpExtension):
+        name = "com.example/timed"
+
+        async def call_tool(self, call: ExtendedCall) -> Mapping[str, object]:
+            result = await call.run(call.context)
+            return {**result, "_meta": {self.name: call.timeout_s}}
+    ```
     """
 
     call: ToolCall
@@ -79,7 +146,22 @@ class ExtendedCall(Protocol):
 
 
 class ExtensionServer(Protocol):
-    """The server whose call has ended with a result of the extension, for the length of that call."""
+    """The server whose call has ended with a result of the extension, for the length of that call.
+
+    ```python
+    from collections.abc import Mapping
+
+    from toolplug import McpExtension
+    from toolplug.mcp_extensions import ExtensionServer
+
+    class Later(McpExtension):
+        name = "com.example/later"
+        result_types = frozenset({"later"})
+
+        async def finish(self, result: Mapping[str, object], server: ExtensionServer) -> Mapping[str, object]:
+            return await server.request("later/wait", {"id": result["id"]})
+    ```
+    """
 
     report: Report
 
@@ -150,3 +232,21 @@ class McpExtension:
     async def finish(self, result: Fields, server: ExtensionServer) -> Fields:
         """Return the result of `tools/call` in place of a server's one of `result_types`. Raises `ExtensionRefused`."""
         raise LookupError(result.get("resultType"))  # it has no result types
+
+
+def result_fields(result: ToolResult, tool: ToolDefinition | None) -> Fields:
+    """Return the result of `tools/call` that says how a call has ended, as clients of this host get it.
+
+    `tool`: the one that was called, None for an unknown name. Needs the extra `mcp`.
+
+    ```python
+    from toolplug import ToolResult
+    from toolplug.mcp_extensions import result_fields
+
+    assert result_fields(ToolResult("c1", "four o'clock"), None)["isError"] is False
+    ```
+    """
+    is_block = import_module("toolplug.parts.mcp.sdk.readable_results").is_block
+    content_of = import_module("toolplug.parts.mcp.content").content_of
+    fields: Fields = content_of(result, is_block, None if tool is None else tool.output_schema)
+    return fields

@@ -1,0 +1,19 @@
+"""Tasks, threads and caches that every other layer may use; it knows nothing of tools."""
+
+from toolplug.crashes import log_crash
+from toolplug.runtime.duplicates import first_repeated
+from toolplug.runtime.lru import LeastRecentlyUsed
+from toolplug.runtime.tasks import BackgroundTasks, wait_for_results
+from toolplug.runtime.threads import TooManyWaiting, in_own_thread
+from toolplug.runtime.timers import LoopTimeout
+
+__all__ = [
+    "BackgroundTasks",
+    "LeastRecentlyUsed",
+    "LoopTimeout",
+    "TooManyWaiting",
+    "first_repeated",
+    "in_own_thread",
+    "log_crash",
+    "wait_for_results",
+]
