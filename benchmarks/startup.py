@@ -201,7 +201,7 @@ ROWS = (
             server_memory, _SCRIPTS / "fastmcp", "run", _FOLDER / "server.py", "--transport", "http", "--no-banner"
         ),
         against="fastmcp run server.py",
-        hold=0.75,
+        hold=0.7,
         aim=0.6,
         unit=MEBIBYTES,
         pairs=5,

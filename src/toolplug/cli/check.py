@@ -11,7 +11,8 @@ import typer
 from toolplug.catalog.text import pluralize
 from toolplug.cli.event_loop import async_command, enter_host
 from toolplug.cli.options import ConfigOption, JsonOption, LockedOption, config_file, operator
-from toolplug.cli.output import echo, paint, print_json, print_problems, problem_fields, progress
+from toolplug.cli.output import echo, paint, print_json, print_problems, problem_fields
+from toolplug.cli.progress import progress
 from toolplug.config.yaml_tree import MAX_PROBLEMS
 from toolplug.errors import ConfigError, Problem
 from toolplug.host.file.configuration import ConfigFiles, Configuration, read_configuration

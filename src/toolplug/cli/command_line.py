@@ -16,7 +16,8 @@ from pydantic_core import ErrorDetails
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from toolplug.cli.log_options import add_log_options, reset_log_options
-from toolplug.cli.output import echo, packages_print_to_stderr, print_problems, problems_in
+from toolplug.cli.output import echo, print_problems, problems_in
+from toolplug.cli.standard_output import packages_print_to_stderr
 from toolplug.config.units import own_text, right_shape
 from toolplug.errors import Problem, ToolplugError
 

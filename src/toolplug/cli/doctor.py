@@ -18,17 +18,8 @@ from toolplug.cli.event_loop import async_command, enter_host
 from toolplug.cli.log_options import log_options
 from toolplug.cli.logs import without_findings
 from toolplug.cli.options import NO_CONFIGURATION, ConfigOption, JsonOption, found_config, operator
-from toolplug.cli.output import (
-    COLOURS,
-    echo,
-    list_names,
-    paint,
-    print_json,
-    print_table,
-    problem_fields,
-    problems_in,
-    progress,
-)
+from toolplug.cli.output import COLOURS, echo, list_names, paint, print_json, print_table, problem_fields, problems_in
+from toolplug.cli.progress import progress
 from toolplug.cli.providers import leave_out_unused, print_unused
 from toolplug.errors import Problem, StoreMisused, ToolplugError
 from toolplug.host.file.settings import Auth

@@ -11,7 +11,8 @@ import typer
 from toolplug.catalog.text import pluralize
 from toolplug.cli.event_loop import async_command, enter_host
 from toolplug.cli.options import ConfigOption, JsonOption, config_file, operator
-from toolplug.cli.output import echo, print_json, progress
+from toolplug.cli.output import echo, print_json
+from toolplug.cli.progress import progress
 from toolplug.config.nearest import name_hint
 from toolplug.errors import ConfigError, Problem
 from toolplug.host.file.configuration import ConfigFiles, Configuration, read_configuration

@@ -1,8 +1,4 @@
-"""What commands print: results and problems as JSON, or as tables and lines; standard output is kept for them.
-
-Libraries print when they are imported, started and called. On the same stream as an answer this breaks the protocol of
-`serve --stdio`, and every `--json` that another program reads.
-"""
+"""Prints the results and problems of commands: as JSON, or as tables and lines."""
 
 from __future__ import annotations
 
@@ -10,72 +6,18 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from itertools import islice
 from types import MappingProxyType
-from typing import TextIO
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from toolplug.catalog.text import clean_text, pluralize
 from toolplug.cli.log_options import log_options
+from toolplug.cli.standard_output import answers
 from toolplug.config.masking import find_secrets, looks_secret
 from toolplug.errors import ApiError, ConfigError, Problem
-
-_kept: list[TextIO] = []
-
-
-def answers() -> TextIO:
-    """Return the stream for what a command answers."""
-    return _kept[-1] if _kept else sys.stdout
-
-
-@contextmanager
-def packages_print_to_stderr() -> Generator[TextIO]:
-    """Until the block ends, all but `answers()` goes to stderr: print, writes to descriptor 1, child processes.
-
-    Yields the stream of `answers()`. At a terminal both are one, and nothing changes: `input` edits lines there.
-    """
-    before = sys.stdout
-    if _kept or before.isatty():
-        yield answers()
-        return
-    # What is in the buffer belongs to the old descriptor.
-    before.flush()
-    descriptor = _descriptor(before)
-    kept = before if descriptor is None else _duplicate(before, descriptor)
-    _kept.append(kept)
-    sys.stdout = sys.stderr
-    if descriptor is not None:
-        # The descriptor as well: C code and child processes write to it without `sys.stdout`.
-        os.dup2(2, descriptor)
-    try:
-        yield kept
-    finally:
-        _kept.pop()
-        kept.flush()
-        if descriptor is not None:
-            os.dup2(kept.fileno(), descriptor)
-            kept.close()
-        sys.stdout = before
-
-
-def _duplicate(stream: TextIO, descriptor: int) -> TextIO:
-    """Return a stream for what programs read, in UTF-8 and with plain line ends; Windows has neither for pipes."""
-    return open(os.dup(descriptor), "w", encoding="utf-8", errors=stream.errors, newline="")
-
-
-def _descriptor(stream: TextIO) -> int | None:
-    """Return 1 if the stream is the process's own; None for one in memory."""
-    try:
-        return 1 if stream.fileno() == 1 else None
-    except (OSError, ValueError):
-        return None
-
 
 COLOURS = MappingProxyType(
     {
@@ -252,17 +194,3 @@ def print_progress(progress: float, total: float | None = None, message: str | N
     """Print the progress of a running call on stderr. Can be used as `CallContext.report`."""
     of = f" of {total:g}" if total is not None else ""
     echo(f"{progress:g}{of} {message or ''}".rstrip(), err=True)
-
-
-@contextmanager
-def progress(what: str, total: int | None = None) -> Generator[Callable[[], None]]:
-    """Show a bar for `total` steps within the block, and remove it at the end; call the function after each step.
-
-    Without `total` the bar only moves while the block runs. Prints nothing where stderr is no terminal.
-    """
-    shown = sys.stderr.isatty() and not log_options().quiet and total != 0
-    counted = () if total is None else (MofNCompleteColumn(),)
-    columns = (TextColumn("{task.description}"), BarColumn(), *counted, TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not shown) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda: bar.advance(task)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Collection
 from types import FrameType
 
-from toolplug.cli.output import answers
+from toolplug.cli.standard_output import answers
 
 GRACE_S = 1.0
 """Seconds for cancelled tasks to end, and then for threads of `to_thread`."""

@@ -12,7 +12,8 @@ import typer
 from toolplug.catalog.text import pluralize
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, found_config
-from toolplug.cli.output import echo, print_json, progress
+from toolplug.cli.output import echo, print_json
+from toolplug.cli.progress import progress
 from toolplug.config.document import read_document
 from toolplug.host.file.packages import types_elsewhere
 from toolplug.host.file.schema import file_schema, settings_schemas

@@ -16,7 +16,8 @@ from toolplug.cli.completion import keep_for_completion
 from toolplug.cli.event_loop import async_command, enter_host
 from toolplug.cli.log_options import log_options
 from toolplug.cli.options import CallerOptions, config_file, operator
-from toolplug.cli.output import answers, echo, print_json, print_table
+from toolplug.cli.output import echo, print_json, print_table
+from toolplug.cli.standard_output import answers
 from toolplug.host.host import Host, open_host
 from toolplug.providers.entry import ProviderState
 

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from toolplug.catalog.text import pluralize
 from toolplug.cli.event_loop import async_command
-from toolplug.cli.output import answers, echo, print_answer, print_json, print_listing, print_table
+from toolplug.cli.output import echo, print_answer, print_json, print_listing, print_table
+from toolplug.cli.standard_output import answers
 from toolplug.cli.store import AgentOwnerOptions, OwnerOptions, ToolsetName, anonymous_hint, saved_toolsets
 from toolplug.config.document import Section, read_document
 from toolplug.config.problems import problems_of

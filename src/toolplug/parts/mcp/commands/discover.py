@@ -13,7 +13,8 @@ import typer
 from toolplug.catalog.call import Principal
 from toolplug.cli.event_loop import async_command, enter_host
 from toolplug.cli.options import TenantOptions, config_file, operator
-from toolplug.cli.output import echo, print_json, print_problems, print_table, problem_fields, progress
+from toolplug.cli.output import echo, print_json, print_problems, print_table, problem_fields
+from toolplug.cli.progress import progress
 from toolplug.errors import Problem
 from toolplug.foreign.client_files import expand_path
 from toolplug.host.file.configuration import ConfigFiles

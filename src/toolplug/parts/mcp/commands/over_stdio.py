@@ -9,10 +9,10 @@ from typing import TextIO
 from toolplug.catalog.call import CallContext
 from toolplug.cli.event_loop import LEAVE_S, enter_host, run_to_end
 from toolplug.cli.options import missing_package, operator
-from toolplug.cli.output import packages_print_to_stderr
 from toolplug.cli.process_exit import leave_now
 from toolplug.cli.serving.reload import Reloading
 from toolplug.cli.serving.stop_signals import signals
+from toolplug.cli.standard_output import packages_print_to_stderr
 from toolplug.execution.executor import LazyExecutor
 from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.host import Host, open_host

@@ -33,8 +33,9 @@ from toolplug.cli.options import (
     found_config,
     missing_package,
 )
-from toolplug.cli.output import answers, echo, print_problems, problems_in
+from toolplug.cli.output import echo, print_problems, problems_in
 from toolplug.cli.running_host import KeyFileOption, check_url, host_problem, read_key
+from toolplug.cli.standard_output import answers
 from toolplug.errors import ConfigError, HostError, Problem, ToolplugError
 from toolplug.parts.responses.items.hosted import WAITING_CALL, ticket_of
 from toolplug.parts.responses.request import APPROVALS_FIELD, ITEMS
