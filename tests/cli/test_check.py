@@ -410,3 +410,19 @@ def test_a_setting_of_the_process_is_said_to_be_an_option(
     assert [problem["hint"] for problem in run("check", "--json").json["problems"]] == [option]
     words = re.findall(r"--[a-z-]+", option)
     assert set(words) <= set(re.findall(r"--[a-z-]+", run("serve", "--help").out))
+
+
+@pytest.mark.requirement("C-10-check")
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("cmd", "here it is command"),
+        ("serverUrl", "here it is url"),
+        ("type", "leave it out: a command is started, and a url is asked by Streamable HTTP"),
+    ],
+)
+def test_a_key_of_another_mcp_client_is_said_to_be_another_here(
+    run: Run, write: Callable[..., Path], key: str, hint: str
+) -> None:
+    write(f"mcp_servers: {{files: {{command: uvx, {key}: x}}}}\n")
+    assert [problem["hint"] for problem in run("check", "--json").json["problems"]] == [hint]

@@ -212,7 +212,7 @@ async def test_a_source_that_was_lost_during_the_call_keeps_the_key_of_a_call_th
 OUTCOME_UNKNOWN = ToolResult(
     "c1",
     "tool",
-    'outcome of tool "tool" is unknown: it may have run, and its first call under this key left no result',
+    'outcome of tool "tool" is unknown: it may have run, and left no result',
     ToolStatus.TOOL_ERROR,
     metadata={"code": "outcome_unknown"},
 )

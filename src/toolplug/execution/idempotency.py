@@ -194,10 +194,8 @@ class Replays:
 
 
 def outcome_unknown(call: ToolCall) -> ToolResult:
-    """Return the result of a call under a key whose first call left none: it may have had its effect."""
-    text = (
-        f'outcome of tool "{call.name}" is unknown: it may have run, and its first call under this key left no result'
-    )
+    """Return the result of a call that has left none, as its process died: it may have had its effect."""
+    text = f'outcome of tool "{call.name}" is unknown: it may have run, and left no result'
     return ToolResult(call.id, call.name, text, ToolStatus.TOOL_ERROR, metadata={"code": OUTCOME_UNKNOWN})
 
 

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 from types import MappingProxyType
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
@@ -95,8 +95,23 @@ class OAuthSettings(FileMapping):
     ] = None
 
 
+_NO_KIND = "leave it out: a command is started, and a url is asked by Streamable HTTP"
+_OF_OTHER_CLIENTS = {
+    "cmd": "here it is command",
+    "environment": "here it is env",
+    "httpUrl": "here it is url",
+    "serverUrl": "here it is url",
+    "transport": _NO_KIND,
+    "type": _NO_KIND,
+    "workdir": "here it is cwd",
+}
+"""Keys of the files of other MCP clients, whose entries people copy."""
+
+
 class McpServerSettings(FileMapping):
     """One MCP server: either a command that is started, or a URL that is asked."""
+
+    elsewhere: ClassVar[Mapping[str, str]] = _OF_OTHER_CLIENTS
 
     command: Annotated[str | None, Field(min_length=1, description="the program; no shell reads it")] = None
     args: Annotated[tuple[_Text, ...], Field(strict=False)] = ()
