@@ -87,6 +87,7 @@ async def test_only_allowed_tools_are_offered_and_run(harness: Harness, members:
         ("mcp_call", "failed"),
         ("message", "completed"),
     ]
+    assert output[1]["server_label"] == output[0]["server_label"]
     told = [message["content"] for message in harness.backend.asked[1].messages if message["role"] == "tool"]
     assert told == ["3", "tool whoami is not in the allowed_tools list"]
 

@@ -184,7 +184,9 @@ class HostedCalls:
             self.made += 1
             tool = offer.catalog.find(call.name)
             if isinstance(context, str):
-                for event in self._refuse(call, context):
+                # To this request a tool that it does not use is unknown.
+                known = None if tool is None or tool.definition.wire in offer.withheld else tool
+                for event in self._refuse(call, context, known):
                     yield event
             elif tool is not None and tool.plan.approval is not None:
                 for event in await self._asked_first(call, context, tool):
