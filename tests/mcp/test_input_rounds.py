@@ -189,5 +189,5 @@ async def test_a_call_that_needed_an_approval_cannot_ask_in_rounds(opened: Opene
     async with asyncio.timeout(WAIT_S), opened(elicitation_callback=person) as client:
         assert "the user cannot be asked: the call needs an approval" in await said(client, "approved")
     assert [question.message.splitlines()[0] for question in person.asked] == [
-        'Run the tool "desk__approved" with these arguments?'
+        'Run the tool "desk.approved" with these arguments?'
     ]

@@ -222,7 +222,7 @@ async def test_a_caller_has_a_hundred_tasks_at_most(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("toolplug_tasks.records.MAX_TASKS", 2)
-    async with serve({"limits": {"timeout": "300ms"}}) as served:
+    async with serve({"limits": {"timeout": "300ms", "drain": "0s"}}) as served:
         client = served.callers["ann"].client
         ann, bob = with_tasks(client), with_tasks(served.callers["bob"].client)
         for _ in range(2):
@@ -350,7 +350,7 @@ async def test_an_entry_enables_it_with_its_settings(
         "later": {"type": "tasks", "enabled": True, "tasks_after": "50ms"},
     }
     async with in_process_host(
-        {"providers": entries, **section},
+        {"providers": entries, "limits": {"drain": "0s"}, **section},
         principals=[Principal(subject="ann", scopes=frozenset({"tools:read", "tools:call"}))],
     ) as served:
         ann = with_tasks(served.callers["ann"].client)
@@ -362,7 +362,7 @@ async def test_an_entry_enables_it_with_its_settings(
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"tasks_after": "2h"}, "tasks.tasks_after: should be at most 3600, not '2h'"),
+        ({"tasks_after": "2h"}, "tasks.tasks_after: should be at most 1h, not '2h'"),
         ({"task_timeout": "0"}, "tasks.task_timeout: "),
         ({"after": "1s"}, "tasks.after: unknown key 'after'"),
     ],
