@@ -108,7 +108,7 @@ class _Called:
         self.take_turn()
 
     def take_turn(self) -> float:
-        """Call the tool on each connection; return the CPU time of the host meanwhile."""
+        """Call the tool on each connection; return the CPU time that the host has taken."""
         before = self._served.cpu_s()
         for connection in self._connections:
             connection.send(_CALL)
@@ -117,7 +117,7 @@ class _Called:
         return self._served.cpu_s() - before
 
     async def rest(self, seconds: float) -> float:
-        """Call nothing for so long; return the CPU time of the host meanwhile."""
+        """Call nothing for so long; return the CPU time that the host has taken."""
         before = self._served.cpu_s()
         await asyncio.sleep(seconds)
         return self._served.cpu_s() - before

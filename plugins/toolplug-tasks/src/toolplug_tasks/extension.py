@@ -168,12 +168,14 @@ class _HttpCall:
         self._executor = executor
         self.call: ToolCall = call
         self.context: CallContext = context
-        self._tool = executor.catalog.find(call.name)
-        self.timeout_s: float = inf if self._tool is None else self._tool.plan.timeout_s
+        tool = executor.catalog.find(call.name)
+        self.timeout_s: float = inf if tool is None else tool.plan.timeout_s
 
     async def run(
         self, context: CallContext, *, during: Ask | None = None, responses: Fields = _NOTHING, state: str | None = None
     ) -> Fields:
         """Run it. Its caller has nobody who can be asked."""
         result = await self._executor.execute(self.call, context)
-        return result_fields(result, None if self._tool is None else self._tool.definition)
+        # After the call, which may have opened the toolset of the tool.
+        tool = self._executor.catalog.find(self.call.name)
+        return result_fields(result, None if tool is None else tool.definition)

@@ -384,7 +384,7 @@ async def issuers_module() -> ModuleType:
 
 
 async def import_in_thread(name: str) -> Any:
-    """Import a module beside the loop, which a client of HTTP would hold for more than a tenth of a second."""
+    """Import a module in a thread: a client of HTTP would block the loop for more than a tenth of a second."""
     module = sys.modules.get(name)
     if module is not None and not getattr(module.__spec__, "_initializing", False):  # as the import system asks
         return module
