@@ -16,10 +16,11 @@ from heapq import heapify, heapreplace
 from itertools import groupby, repeat
 from operator import attrgetter, itemgetter
 from time import time, time_ns
+from typing import TypeAlias
 
 import orjson
 
-from toolplug import CallContext, Principal, ToolDefinition, ToolResult, ToolStatus
+from toolplug import CallContext, Principal, ToolCall, ToolDefinition, ToolResult, ToolStatus, hookimpl
 from toolplug_console.hour import Hour, tick_of
 from toolplug_console.notes import (
     MAX_SHOWN,
@@ -73,6 +74,10 @@ _SUCCESS, _DENIED = ToolStatus.SUCCESS, ToolStatus.DENIED
 _alike_fields = itemgetter(*map(Note._fields.index, ("principal", "tool", "status", "ticket")))
 _end_of = itemgetter(Note._fields.index("ended_at"))
 _duration_of = itemgetter(Note._fields.index("duration_s"))
+
+
+Answered: TypeAlias = tuple[CallContext, ToolResult, ToolDefinition | None, float, float, str, Arguments | None]
+"""A call that was answered: its duration, its end, the watched rule, and its arguments if they are kept."""
 
 
 class TooManyViewers(Exception):
@@ -162,6 +167,7 @@ class CallFeed:
         self._clock = clock
         self.remembered: int = max(keep, RECENT)
         """Calls that are remembered at most."""
+        self._answered: list[Answered] = []  # in this turn of the loop
         self._fresh: list[QuickNote] = []  # still to be sorted
         self._noted: dict[str, NotesOfTenant] = {}  # since the last batch, by tenant
         self._noted_in_all = 0
@@ -175,45 +181,76 @@ class CallFeed:
         self._flushing: asyncio.TimerHandle | None = None
         self._places = CallLines("toolplug.crashes", _crash_of, MAX_PLACES)
         self._watched = CallLines("toolplug.audit", _watched_rule_of, MAX_WATCHED)
+
+    def open(self) -> None:
+        """Have calls noted from now on, if anything is made of them."""
         self._look()
 
-    def note(
+    @hookimpl
+    def note(self, context: CallContext, result: ToolResult, tool: ToolDefinition | None, duration_s: float) -> None:
+        """Note that a call was answered; one that no batch shows is counted. It is the console's hook `after_call`.
+
+        What is noted of it is taken when all calls of this turn of the loop are answered: code that the processor has
+        forgotten since the last request is slow, and each function here costs a call 0.5 % of its time.
+        """
+        waiting = self._answered
+        # At once, as ids of calls are not unique.
+        would = self._watched.of(result.call_id, context.request_id) if self._watched.lines else ""
+        waiting.append((context, result, tool, duration_s, self._clock(), would, None))
+        if len(waiting) == 1:
+            asyncio.get_running_loop().call_soon(self._note_answered)
+        elif len(waiting) == MAX_FRESH:
+            self._note_answered()
+
+    @hookimpl
+    def note_with_arguments(
         self,
+        call: ToolCall,
         context: CallContext,
         result: ToolResult,
         tool: ToolDefinition | None,
         duration_s: float,
-        arguments: Arguments | None = None,
     ) -> None:
-        """Note that a call was answered, with its arguments if they are kept. One that no batch shows is counted."""
-        status, metadata = result.status, result.metadata
-        fresh = self._fresh
+        """Note that a call was answered, with its arguments."""
+        would = self._watched.of(call.id, context.request_id)
+        self._answered.append((context, result, tool, duration_s, self._clock(), would, call.arguments))
+        self._note_answered()
+
+    def _note_answered(self) -> None:
+        """Take what is noted of the calls that were answered."""
+        answered, self._answered = self._answered, []
+        if not answered:
+            return
         # Of the result only what is noted, as its text may have megabytes.
-        fresh.append(
+        self._fresh += [
             (
                 context.principal,
                 tool,
-                status,
-                asked_ticket(metadata) if metadata else "",
+                result.status,
+                asked_ticket(result.metadata) if result.metadata else "",
                 result.name,
                 result.call_id,
-                "" if status is _SUCCESS or status not in HOSTS_OWN else result.output,
-                self._clock(),
+                "" if result.status is _SUCCESS or result.status not in HOSTS_OWN else result.output,
+                ended_at,
                 duration_s,
                 None if arguments is None else (arguments, result.output),
-                # At once, as ids of calls are not unique.
-                self._watched.of(result.call_id, context.request_id) if self._watched.lines else "",
+                would,
                 origin_of(context),
             )
-        )
-        if len(fresh) >= MAX_FRESH:
-            self.sort_notes()
+            for context, result, tool, duration_s, ended_at, would, arguments in answered
+        ]
+        if len(self._fresh) >= MAX_FRESH:
+            self._sort_fresh()
         if self._flushing is None:
             after_s = FLUSH_S + FLUSH_S_EACH * len(self._viewers) if self._viewers else REMEMBER_S
             self._flushing = asyncio.get_running_loop().call_later(after_s, self._flush)
 
     def sort_notes(self) -> None:
-        """Count the notes that are fresh in the hour, and put the newest of each tenant in its queue."""
+        """Count the calls that were answered in the hour, and put the newest of each tenant in its queue."""
+        self._note_answered()
+        self._sort_fresh()
+
+    def _sort_fresh(self) -> None:
         fresh, self._fresh = self._fresh, []
         # Those in a row that are alike together: so the interpreter takes a few steps for all of them, and not 150 for
         # each.
@@ -260,6 +297,7 @@ class CallFeed:
         """Forget everything, and let the visitors go."""
         if self._flushing is not None:
             self._flushing.cancel()
+        self._answered.clear()
         self._places.set(False)
         self._watched.set(False)
         self.wake()
@@ -320,6 +358,7 @@ class CallFeed:
         """Note calls only while they are remembered or kept, or somebody looks."""
         on = bool(self._viewers) or self._keep > 0 or self._hour is not None
         if not on:
+            self._answered.clear()
             self._fresh.clear()
             self._noted.clear()
             self._noted_in_all = 0
@@ -330,14 +369,15 @@ class CallFeed:
         self._switch(on)
 
     def _flush_now(self) -> None:
+        self._note_answered()
         if self._flushing is not None:
             self._flushing.cancel()
             self._flush()
 
     def _flush(self) -> None:
         """Make calls of the notes and pass them on."""
-        self._flushing = None
         self.sort_notes()
+        self._flushing = None
         noted, self._noted, self._noted_in_all = self._noted, {}, 0
         most = min(MAX_SHOWN, MAX_SENT // max(len(self._viewers), 1))
         chosen = {

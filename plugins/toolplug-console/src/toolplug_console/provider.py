@@ -16,15 +16,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from toolplug import (
-    CallContext,
     FunctionProvider,
     Principal,
     ProviderContext,
     ProviderRecord,
-    ToolCall,
-    ToolDefinition,
-    ToolResult,
-    hookimpl,
     route,
 )
 from toolplug_console.assets import PAGE, asset_response, read_assets
@@ -50,19 +45,18 @@ class Console(FunctionProvider):
 
     def __init__(self, config: object = None, *, key: str = "") -> None:
         super().__init__(config, key=key)
-        if self.config.keep_calls:
-            # In place of the method: for a hook that takes `call`, the arguments of each call are copied.
-            @hookimpl
-            def after_call(
-                call: ToolCall,
-                context: CallContext,
-                result: ToolResult,
-                tool: ToolDefinition | None,
-                duration_s: float,
-            ) -> None:
-                self.feed.note(context, result, tool, duration_s, call.arguments)
+        self._hour = Hour(time) if self.config.remember else None
+        self.feed = CallFeed(
+            self._switch_hooks,
+            self.config.keep_calls,
+            frozenset(self.config.sensitive),
+            self._hour,
+        )
+        # For a hook that takes `call`, the arguments of each call are copied.
+        self.after_call = self.feed.note_with_arguments if self.config.keep_calls else self.feed.note
 
-            self.after_call = after_call  # pyright: ignore[reportAttributeAccessIssue]
+    def _switch_hooks(self, on: bool) -> None:
+        self._site.call_hooks.set(on)
 
     async def start(self, site: ProviderContext) -> None:
         """Read the files of the page, and be ready for visitors."""
@@ -73,8 +67,7 @@ class Console(FunctionProvider):
         self._places = ViewerPlaces()
         self.crashes = RecentCrashes(traces=self.config.traces)
         self._homes: dict[str, str] = {}
-        self._hour = Hour(time) if self.config.remember else None
-        self.feed = CallFeed(site.call_hooks.set, self.config.keep_calls, frozenset(self.config.sensitive), self._hour)
+        self.feed.open()
         self._shared: SharedHour | None = None
         self._filled: set[str] = set()
         if self._hour is not None:
@@ -83,7 +76,7 @@ class Console(FunctionProvider):
 
     async def aclose(self) -> None:
         """Let the visitors go."""
-        if hasattr(self, "feed"):
+        if hasattr(self, "_shared"):
             if self._shared is not None:
                 self._sharing.cancel()
                 with suppress(asyncio.CancelledError):
@@ -91,12 +84,6 @@ class Console(FunctionProvider):
                 await self._shared.write_rest()
             self.feed.close()
             self.crashes.close()
-
-    def after_call(
-        self, context: CallContext, result: ToolResult, tool: ToolDefinition | None, duration_s: float
-    ) -> None:
-        """Note how a call was answered."""
-        self.feed.note(context, result, tool, duration_s)
 
     async def provider_changed(self, record: ProviderRecord) -> None:
         """Let every open overview know that a provider has changed, and read a journal that has started."""

@@ -267,10 +267,8 @@ def asking(function: Callable[..., T], hook: str, attribute_site: object = None)
     if not taken:
         return lambda *given: function()
     places = [arguments.index(name) if name in arguments else -1 for name in taken]
-    if places == [0, 1]:  # the usual ones, and every call pays for them: as for all but the call itself
+    if places == [0, 1]:  # the usual ones, and every call pays for them
         return _first_two(function)
-    if places == [*range(1, len(arguments))]:
-        return _after_first(function)
     if -1 not in places and places == [*range(places[0], places[-1] + 1)]:
         part = slice(places[0], places[-1] + 1)
         return lambda *given: function(*given[part])
@@ -284,13 +282,6 @@ def _first_two(function: Callable[..., T]) -> Callable[..., T]:
         return function(first, second)
 
     return pass_two
-
-
-def _after_first(function: Callable[..., T]) -> Callable[..., T]:
-    def pass_rest(_: object, *given: object) -> T:
-        return function(*given)
-
-    return pass_rest
 
 
 def taken_arguments(function: Callable[..., object]) -> tuple[str, ...]:

@@ -443,14 +443,17 @@ def _nothing() -> None:
 
 
 def _call_hook(name: str, item: HookImpl, running: RunningPlugin) -> CallHook:
+    taken = taken_arguments(item.function)
+    but_first = taken == HOOKS[name].given_arguments[1:]
     return CallHook(
         name=name,
         implementation=item,
-        ask=asking(item.function, name, running.site),
+        ask=item.function if but_first else asking(item.function, name, running.site),
+        skips=int(but_first),
         owner=running.owner,
         is_async=inspect.iscoroutinefunction(inspect.unwrap(item.function)),
         wraps=item.wrapper,
-        takes_call="call" in taken_arguments(item.function),
+        takes_call="call" in taken,
         on_failure=running.on_failure,
         failures=FailureCounts(),
     )
