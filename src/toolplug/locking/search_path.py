@@ -19,7 +19,7 @@ from typing import Any
 from packaging.markers import default_environment
 from packaging.utils import canonicalize_name
 
-from toolplug.apart.environments.interpreter import read_environment
+from toolplug.apart.environments.interpreter import read_environment, read_links
 from toolplug.locking.files import COMPILED, ForeignFiles, hash_file, top_of
 
 AT_START = ("sitecustomize", "usercustomize")
@@ -122,7 +122,7 @@ def host_path() -> SearchPath:
 def path_of(python: str) -> SearchPath:
     """Return the search path of an interpreter with an environment of its own. Raises `ProviderError`."""
     found = read_environment(python)
-    path = [*found.standard, *found.folders, *_read_links(found.folders)]
+    path = [*found.standard, *found.folders, *read_links(found.folders)]
     return SearchPath(
         python=python,
         version=found.version,
@@ -147,17 +147,6 @@ def _with_distributions(path: Sequence[str]) -> tuple[str, ...]:
     return tuple(
         folder for folder in dict.fromkeys(path) if any(name.lower().endswith(_METADATA) for name in _names(folder))
     )
-
-
-def _read_links(folders: Iterable[str]) -> Iterator[str]:
-    """Yield the folders that `.pth` files add to the path of an environment, as those of editable distributions."""
-    for folder in folders:
-        for name in _names(folder):
-            if name.endswith(".pth"):
-                text = Path(folder, name).read_text("utf-8", "replace")
-                yield from (
-                    each for line in text.splitlines() if os.path.isdir(each := os.path.join(folder, line.strip()))
-                )
 
 
 def _names(folder: str) -> list[str]:
