@@ -264,7 +264,7 @@ class ForwardedResponse(Response):
 
 
 def _check_head(status: object, headers: Sequence[Any]) -> None:
-    """Refuse what a server would write as more than one head, or as a body of two lengths: it trusts its application."""
+    """Refuse what a server, which trusts its application, would write as two heads, or as a body of two lengths."""
     if type(status) is not int or not 200 <= status <= 599 or not all(len(pair) == 2 for pair in headers):
         raise FrameRefused("a response that is none")
     if not all(_NAME.fullmatch(name) and _VALUE.fullmatch(value) for name, value in headers):
