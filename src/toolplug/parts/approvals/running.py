@@ -362,7 +362,7 @@ class Approvals:
         return ticket_id, found[0]
 
     async def _full(self, kept: StoredApproval) -> Refusal | None:
-        # Other callers, and other processes, may pass here at once and exceed the limit by as many: it need not be exact.
+        # Other callers and processes may pass here at once and exceed the limit by as many: it need not be exact.
         tenant, subject = kept["tenant"], kept["subject"]
         if len(await self._store.keys(waiting_key(tenant, subject), limit=MAX_WAITING_OF_CALLER)) >= (
             MAX_WAITING_OF_CALLER
