@@ -173,3 +173,81 @@ def test_a_stranger_s_wheel_that_needs_another_library_is_served_from_an_environ
     with serving(folder=tmp_path) as host:
         assert host.call("library").json()["output"] == f"httpx2 {OTHER}"
         assert host.call("own").json()["output"] == version("httpx2")
+
+
+LEAVE = """
+import contextlib, pathlib
+with contextlib.suppress(OSError):
+    pathlib.Path(MARK).write_text("ran as the host")
+"""
+
+
+@pytest.mark.process
+@pytest.mark.usefixtures("confinement")
+def test_no_line_of_a_confined_environment_runs_outside(run: Run, site: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    program = LEAVE.replace("MARK", repr(str(mark)))
+    (site / "sitecustomize.py").write_text(program)
+    (site / "start.pth").write_text(f"import sys; exec({program!r})\nimport first\n")
+    (site / "first.py").write_text(FIRST)
+    file = write(tmp_path)
+    # What the links of this environment lead to is granted, as an operator does for a working copy.
+    granted = [line for line in (site / "linked.pth").read_text().split("\n") if line]
+    file.write_text(file.read_text().replace("python:", f"confine: required, files: {json.dumps(granted)}, python:"))
+    (site / "toolplug_stranger.py").write_text(READS)
+    (tmp_path / "beside.py").write_text("secret = 1\n")
+    (site / "beside.pth").write_text(f"{tmp_path}\n")
+    for words in (["check"], ["lock"]):
+        assert run(*words).code == 0
+    assert run("call", "beside", f"path={tmp_path}/beside.py").out.strip() == "nothing"
+    before, _, now = run("call", "limits").out.strip().partition(" | ")
+    assert (before, mark.exists()) == (now, False)
+
+
+FIRST = """
+import builtins, resource
+
+def limits():
+    names = ("NOFILE", "FSIZE", "CORE", "DATA", "NPROC", "SIGPENDING")
+    return str([resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0] for name in names])
+
+builtins.before = limits()
+"""
+READS = '''
+import builtins
+from pathlib import Path
+
+from first import limits
+
+from toolplug import FunctionProvider, tool
+
+
+class Stranger(FunctionProvider):
+    """Reads what it finds."""
+
+    @tool
+    def beside(self, path: str) -> str:
+        "Read a file."
+        return Path(path).read_text() if Path(path).exists() else "nothing"
+
+    @tool
+    def limits(self) -> str:
+        "Say what was there before the first line of a package, and what is now."
+        return f"{builtins.before} | {limits()}"
+'''
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("replaced", ["bin/python", "bin/python3.12._pth", "pyvenv.cfg", "lib/python3.11/encodings.py"])
+def test_an_interpreter_that_a_package_has_brought_is_not_run(
+    run: Run, site: Path, tmp_path: Path, replaced: str
+) -> None:
+    env, mark = tmp_path / "env", tmp_path / "mark"
+    (env / "bin" / "python").unlink()
+    (env / "bin" / "python").write_text(f"#!/bin/sh\ntouch {mark}\n")
+    (env / "bin" / "python").chmod(0o755)
+    record = next(site.glob("toolplug_stranger-*.dist-info")) / "RECORD"
+    record.write_text(f"{record.read_text()}../../../{replaced},,\n../../../bin/python-tool,,\n")
+    said = run("check").out
+    assert f"a package has written {env / replaced}, which decides what {env / 'bin' / 'python'} runs" in said
+    assert (said.count("a package has written"), mark.exists()) == (1, False)

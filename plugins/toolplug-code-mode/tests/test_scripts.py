@@ -30,6 +30,21 @@ async def test_the_last_value_is_the_result_and_what_is_printed_is_kept(serve: S
         assert await opened.value("{2}, b'ab', 1.5, {'a': None}") == [[2], "YWI=", 1.5, {"a": None}]
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("[float('nan'), {'a': float('-inf')}]", ["NaN", {"a": "-Infinity"}]),
+        ("10**5000 == 10**5000, 10**5000", [True, f"1{'0' * 5000}"]),
+        ("deep(300)", f"{'[' * 300}1{']' * 300}"),
+        ("deep(20_000)", "a list that is nested too deeply to be shown"),
+    ],
+)
+async def test_a_value_that_is_no_json_is_shown_as_text(serve: Serve, value: str, shown: object) -> None:
+    deep = "def deep(levels):\n    value = 1\n    for _ in range(levels):\n        value = [value]\n    return value\n"
+    async with serve() as opened:
+        assert await opened.value(f"{deep}{value}") == shown
+
+
 async def test_a_script_is_checked_before_anything_runs(serve: Serve) -> None:
     async with serve(MADE) as opened:
         for line, words in {

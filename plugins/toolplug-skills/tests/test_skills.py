@@ -102,7 +102,6 @@ WRONG = {
     ),
     "a name with capitals": ("---\nname: Bad\ndescription: d\n---\n", "SKILL.md:2: a name has at most 64"),
     "no description": ("---\nname: bad\n---\n", "SKILL.md:1: no description"),
-    "a long description": (f"---\nname: bad\ndescription: {'d' * 1025}\n---\n", "SKILL.md:3: the description has 1025"),
     "no YAML": ("---\nname: bad\ndescription: [d\n---\n", "SKILL.md:"),
     "twice the same key": ("---\nname: bad\nname: bad\ndescription: d\n---\n", "SKILL.md:3: "),
 }
@@ -124,6 +123,28 @@ async def test_a_skill_that_does_not_parse_is_one_line_with_its_place_and_the_ot
         (problem,) = await provider.diagnose()
     assert problem.startswith(f"{tmp_path}/bad/{said}")
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR] == [problem]
+
+
+@pytest.mark.requirement("I39-skills")
+async def test_a_longer_description_than_the_specification_has_is_served_with_a_line(tmp_path: Path) -> None:
+    write_skill(tmp_path, "long", f"name: long\ndescription: {'Sums. ' * 200}\n")
+    provider = Skills({"folders": [str(tmp_path)]})
+    async with FunctionRegistry({"skills": provider}) as registry:
+        assert await output(registry, "load_skill", name="long") == "Do it.\n"
+        assert (await provider.diagnose())[0].startswith(
+            f"{tmp_path}/long/SKILL.md:3: the description has 1199 characters"
+        )
+
+
+@pytest.mark.requirement("I39-skills-broken")
+async def test_a_file_that_is_no_skill_hides_no_skill_below_it(tmp_path: Path) -> None:
+    write_skill(tmp_path, "good")
+    (tmp_path / "SKILL.md").write_text("---\nname: template\ndescription: d\n---\n")
+    provider = Skills({"folders": [str(tmp_path)]})
+    async with FunctionRegistry({"skills": provider}) as registry:
+        assert await output(registry, "load_skill", name="good") == "Do it.\n"
+        (problem,) = await provider.diagnose()
+    assert "SKILL.md:2: the skill 'template' is in the folder" in problem
 
 
 @pytest.mark.requirement("I39-skills-broken")

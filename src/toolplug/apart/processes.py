@@ -24,7 +24,7 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
-from toolplug.apart.confinement.bounds import ProcessWatch
+from toolplug.apart.confinement.bounds import ProcessWatch, process_limits
 from toolplug.apart.confinement.cgroups import group_of_memory
 from toolplug.apart.confinement.confinement import UNCONFINED, Confinement, granted_variables
 from toolplug.apart.confinement.sandbox import NOTHING, Opening, Sandbox
@@ -49,6 +49,16 @@ The collector is off while it imports, as all of that stays: it would take a twe
 """
 _RUN_THERE = "import sys; from toolplug.apart.worker import main; main(*map(int, sys.argv[1:3]))"
 """What an interpreter of another environment runs, with the toolplug that is installed there."""
+_LIMIT = """
+import os, resource, sys
+for word in sys.argv[1].split():
+    name, _, low = word.partition("=")
+    most = resource.getrlimit(getattr(resource, name))[1]
+    low = int(low) if most == resource.RLIM_INFINITY else min(int(low), most)
+    resource.setrlimit(getattr(resource, name), (low, low))
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+"""What it runs before: its packages may have `.pth` files, which run before any line of toolplug there."""
 _VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SYSTEMROOT", "USERPROFILE", "TEMP")
 """What a process gets of the host's environment: what the interpreter and the system need, and no secret."""
 _ADD_SEALS, _SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW = 1033, 1, 2, 4
@@ -127,7 +137,7 @@ class WorkerProcess:
 
     def _start(self, descriptors: tuple[int, ...]) -> subprocess.Popen[bytes]:
         confinement = self.target.confinement
-        program = [*_interpreter(self.target.python), *map(str, descriptors), str(SOURCE)]
+        program = [*_interpreter(self.target.python, confinement), *map(str, descriptors), str(SOURCE)]
         group = group_of_memory(confinement.bounds.memory)
         entering = () if group is None else group.command_prefix
         if confinement.sandbox is None:
@@ -304,9 +314,14 @@ def _open_page() -> int:
     return page
 
 
-def _interpreter(python: str) -> list[str]:
+def _interpreter(python: str, confinement: Confinement) -> list[str]:
     """Return the command that runs a worker; one of another environment imports from that alone."""
-    return [python, "-u", "-s", "-P", "-c", _RUN_THERE] if python else [sys.executable, "-u", "-P", "-c", _RUN]
+    if not python:
+        return [sys.executable, "-u", "-P", "-c", _RUN]
+    limits = process_limits(confinement.bounds._asdict(), alone=confinement.sandbox is not None)
+    words = " ".join(f"{name}={low}" for name, low in limits.items())
+    limited = [python, "-I", "-S", "-c", _LIMIT, words] if confinement.watched else []
+    return [*limited, python, "-u", "-s", "-P", "-c", _RUN_THERE]
 
 
 def _on_exit(loop: asyncio.AbstractEventLoop, descriptor: int, peer: Peer) -> None:

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import hashlib
 import os
+import site
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder
 from importlib.metadata import Distribution, distributions
-from pathlib import Path
 from typing import Any
 
 from packaging.markers import default_environment
 from packaging.utils import canonicalize_name
 
-from toolplug.apart.environments.interpreter import read_environment
+from toolplug.apart.environments.interpreter import read_environment, read_links
 from toolplug.locking.files import COMPILED, ForeignFiles, hash_file, top_of
 
 AT_START = ("sitecustomize", "usercustomize")
@@ -108,11 +108,13 @@ class SearchPath:
 def host_path() -> SearchPath:
     """Return the search path of this process."""
     path = tuple(os.path.abspath(each) if each else os.getcwd() for each in sys.path)
+    site_folders = {*site.getsitepackages(), site.getusersitepackages()}
     return SearchPath(
         python="",
         version=".".join(map(str, sys.version_info[:3])),
         path=path,
-        folders=_with_distributions(path),
+        # At the start of Python each of these is searched for `.pth` files, also one without a distribution.
+        folders=tuple(dict.fromkeys((*_with_distributions(path), *(each for each in path if each in site_folders)))),
         find=_find_here,
         tag=sys.implementation.cache_tag or "",
         level=sys.flags.optimize,
@@ -122,7 +124,7 @@ def host_path() -> SearchPath:
 def path_of(python: str) -> SearchPath:
     """Return the search path of an interpreter with an environment of its own. Raises `ProviderError`."""
     found = read_environment(python)
-    path = [*found.standard, *found.folders, *_read_links(found.folders)]
+    path = [*found.standard, *found.folders, *read_links(found.folders)]
     return SearchPath(
         python=python,
         version=found.version,
@@ -149,17 +151,6 @@ def _with_distributions(path: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _read_links(folders: Iterable[str]) -> Iterator[str]:
-    """Yield the folders that `.pth` files add to the path of an environment, as those of editable distributions."""
-    for folder in folders:
-        for name in _names(folder):
-            if name.endswith(".pth"):
-                text = Path(folder, name).read_text("utf-8", "replace")
-                yield from (
-                    each for line in text.splitlines() if os.path.isdir(each := os.path.join(folder, line.strip()))
-                )
-
-
 def _names(folder: str) -> list[str]:
     try:
         return sorted(os.listdir(folder))
@@ -168,7 +159,12 @@ def _names(folder: str) -> list[str]:
 
 
 def _has_modules(folder: str) -> bool:
-    return any(name.endswith((".py", ".pyc", *EXTENSION_SUFFIXES)) for name in _names(folder))
+    """Return whether a folder has a module, or one below it has: a package needs no `__init__.py`."""
+    for count, (_, inner, names) in enumerate(os.walk(folder)):
+        inner[:] = [name for name in inner if name != COMPILED and name.isidentifier()]
+        if count > _MAX_LOOSE or any(name.endswith((".py", ".pyc", *EXTENSION_SUFFIXES)) for name in names):
+            return True
+    return False
 
 
 def _digest_of_all(path: str) -> str:

@@ -58,3 +58,5 @@ MAX_LINES = 100
 """Calls that the journal and the answers of a run list one by one, the newest ones; those before are counted."""
 MAX_EQUAL = 20
 """Runs of equal scripts of one caller that are looked at."""
+MAX_BITS = 14_000
+"""Bits of an integer in JSON: Python reads 4,300 digits, and no more."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from math import isfinite
 from typing import cast
 
 from pydantic_core import to_json, to_jsonable_python
 from pydantic_monty import ExternalSettledResult
 
 from toolplug import ToolResult, ToolStatus
-from toolplug_code_mode.limits import MAX_PRINTED, MAX_TRACEBACK
+from toolplug_code_mode.limits import MAX_BITS, MAX_PRINTED, MAX_TRACEBACK
 
 Settled = ExternalSettledResult
 """The answer to a call, as the interpreter takes it: a value, or an exception."""
@@ -43,11 +45,28 @@ def arguments_of(given: Mapping[str, object]) -> dict[str, object]:
 
 
 def json_value(value: object) -> object:
-    """Return the value of a script as JSON: sets become lists, dates texts, and what has no such form its `repr`."""
+    """Return the value of a script as JSON: sets become lists, dates texts, and what has no such form its `repr`.
+
+    A value that is none must not be an error: the script has made its calls.
+    """
     try:
-        return to_jsonable_python(value, serialize_unknown=True, bytes_mode="base64", inf_nan_mode="strings")
+        found = to_jsonable_python(value, serialize_unknown=True, bytes_mode="base64")
+        return _exact(found)
     except (ValueError, RecursionError):
-        return repr(value)[:MAX_TRACEBACK]
+        with suppress(RecursionError):
+            return repr(value)[:MAX_TRACEBACK]
+    return f"a {type(value).__name__} that is nested too deeply to be shown"
+
+
+def _exact(value: object) -> object:
+    """Return JSON values with a text for each number that JSON has no place for."""
+    if isinstance(value, dict):
+        return {key: _exact(each) for key, each in cast("dict[str, object]", value).items()}
+    if isinstance(value, list):
+        return [_exact(each) for each in cast("list[object]", value)]
+    is_number = not isinstance(value, float) or isfinite(value)
+    is_short = not isinstance(value, int) or value.bit_length() <= MAX_BITS
+    return value if is_number and is_short else to_json(value, inf_nan_mode="constants").decode()
 
 
 class Printed:

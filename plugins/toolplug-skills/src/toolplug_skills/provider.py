@@ -47,13 +47,17 @@ MAX_FILE_BYTES = 256 * 1024
 
 
 class Skill(NamedTuple):
-    """A skill as it was when it was found. `root` is the folder of the configuration that it is in."""
+    """A skill as it was when it was found. `root` is the folder of the configuration that it is in.
+
+    `remark`: what other readers of it may not take; empty for nothing.
+    """
 
     root: Path
     folder: str
     name: str
     description: str
     tools: tuple[str, ...]
+    remark: str = ""
 
     @property
     def line(self) -> str:
@@ -86,6 +90,8 @@ class Skills(FunctionProvider):
         self._skills, self._problems = await site.in_thread(_find_skills, self.config.folders, site.config_dir)
         for text in self._problems:
             self.log.error("%s", text)
+        for text in self._list_remarks():
+            self.log.warning("%s", text)
         self._extensions = (SkillsExtension([_EntryShelf(site, self._skills)]),)
         described = [ToolDefinition(name=skill.name, description=skill.description) for skill in self._skills.values()]
         self._indexes = await site.in_thread(make_indexes, described)
@@ -105,7 +111,11 @@ class Skills(FunctionProvider):
         callers: Mapping[str, Mapping[str, bool]] = {}
         with suppress(LookupError):  # in a registry without a host
             callers = self._site.service(CallableTools).by_caller()
-        return [*self._problems, *too_large, *find_lacking(self._skills.values(), callers)]
+        lacking = find_lacking(self._skills.values(), callers)
+        return [*self._problems, *self._list_remarks(), *too_large, *lacking]
+
+    def _list_remarks(self) -> Sequence[str]:
+        return [skill.remark for skill in self._skills.values() if skill.remark]
 
     def tools(self) -> Sequence[ToolDefinition]:
         """Return the tools; the description of `load_skill` has the first skills, a line each."""
@@ -226,9 +236,10 @@ def _find_skills(folders: Sequence[str], base: Path) -> tuple[dict[str, Skill], 
         root = base / folder
         try:
             with opened_folder(root) as opened:
-                if HEAD_FILE in os.listdir(opened):
-                    _add(found, problems, opened, Skill(root, "", root.resolve().name, "", ()), folder)
-                    continue
+                if HEAD_FILE in os.listdir(opened) and _add(
+                    found, problems, opened, Skill(root, "", root.resolve().name, "", ()), folder
+                ):
+                    continue  # what is below it are its files
                 for name in sorted(each for each in os.listdir(opened) if not each.startswith(".")):
                     _add_below(found, problems, opened, root, name, f"{folder}/{name}")
         except OSError as error:
@@ -255,20 +266,23 @@ def _add_below(found: dict[str, Skill], problems: list[str], opened: int, root: 
         problems.append(f"{shown}: it cannot be read: {error.strerror}; change its permissions")
 
 
-def _add(found: dict[str, Skill], problems: list[str], folder: int, skill: Skill, shown: str) -> None:
+def _add(found: dict[str, Skill], problems: list[str], folder: int, skill: Skill, shown: str) -> bool:
+    """Add a skill, or what is wrong with it; return whether its `SKILL.md` is one."""
     place = f"{shown}/{HEAD_FILE}"
     try:
         read = parse_skill(read_below(folder, HEAD_FILE, MAX_FILE_BYTES), skill.name, place)
     except FileRefused as error:
         problems.append(f"{place}: {error}")
+        return False
     except NotASkill as error:
         problems.append(str(error))
+        return False
+    if read.name in found:
+        other = found[read.name].root / found[read.name].folder
+        problems.append(f"{place}: the skill {read.name!r} is in {other} too, which comes first; rename one")
     else:
-        if read.name in found:
-            other = found[read.name].root / found[read.name].folder
-            problems.append(f"{place}: the skill {read.name!r} is in {other} too, which comes first; rename one")
-        else:
-            found[read.name] = skill._replace(description=read.description, tools=read.tools)
+        found[read.name] = skill._replace(description=read.description, tools=read.tools, remark=read.remark)
+    return True
 
 
 def _open(stack: ExitStack, skill: Skill) -> int:

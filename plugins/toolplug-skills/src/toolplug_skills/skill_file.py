@@ -14,7 +14,7 @@ from toolplug.foreign import cleaned_description
 HEAD_FILE = "SKILL.md"
 MAX_NAME = 64
 MAX_DESCRIPTION = 1024
-"""Characters, by the specification."""
+"""Characters, by the specification; skills that everybody uses have longer descriptions, and are served."""
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _END = re.compile(r"^---[ \t]*\r?$", re.MULTILINE)
@@ -24,13 +24,17 @@ _NOT_PLAIN = "\"'|>[{&*!#"
 
 
 class SkillFile(NamedTuple):
-    """What a `SKILL.md` says: `head` is all of its head, `text` what follows it; `tools` are named in the head."""
+    """What a `SKILL.md` says: `head` is all of its head, `text` what follows it; `tools` are named in the head.
+
+    `remark`: what other readers of it may not take, with its place; empty for nothing.
+    """
 
     name: str
     description: str
     tools: tuple[str, ...]
     text: str
     head: Mapping[str, Value]
+    remark: str
 
 
 class NotASkill(Exception):
@@ -64,11 +68,12 @@ def parse_skill(data: bytes, folder: str, shown: str) -> SkillFile:
         )
     if not isinstance(description, str) or not description.strip():
         raise NotASkill(_at(document, "description", shown, "no description; say what it does and when to use it"))
+    remark = ""
     if len(description) > MAX_DESCRIPTION:
-        said = f"the description has {len(description)} characters; {MAX_DESCRIPTION} are allowed"
-        raise NotASkill(_at(document, "description", shown, said))
+        said = f"the description has {len(description)} characters; clients need not take more than {MAX_DESCRIPTION}"
+        remark = _at(document, "description", shown, said)
     described = cleaned_description(" ".join(description.split()))
-    return SkillFile(name, described, _tools(head), rest[end.end() :].lstrip("\r\n"), head)
+    return SkillFile(name, described, _tools(head), rest[end.end() :].lstrip("\r\n"), head, remark)
 
 
 def _head(head: str, shown: str) -> Document:

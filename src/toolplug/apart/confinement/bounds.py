@@ -79,22 +79,26 @@ class Use(NamedTuple):
 
 
 def limit_process(bounds: Mapping[str, int | None], *, alone: bool) -> None:
-    """Limit this process and those that it starts, before code of others runs in it.
+    """Limit this process and those that it starts, before code of others runs in it."""
+    resource: Any = import_module("resource")
+    for name, limit in process_limits(bounds, alone=alone).items():
+        most = resource.getrlimit(getattr(resource, name))[1]
+        low = limit if most == resource.RLIM_INFINITY else min(limit, most)
+        resource.setrlimit(getattr(resource, name), (low, low))
+
+
+def process_limits(bounds: Mapping[str, int | None], *, alone: bool) -> Mapping[str, int]:
+    """Return what the kernel limits in each process, by its name there.
 
     `alone`: its user namespace is its own; elsewhere the kernel would count all processes of the user.
     """
-    resource: Any = import_module("resource")
     limits = {"RLIMIT_NOFILE": bounds["descriptors"], "RLIMIT_FSIZE": bounds["disk"], "RLIMIT_CORE": 0}
     if bounds["memory"] is not None:
         limits["RLIMIT_DATA"] = bounds["memory"] + _RESERVED
     if alone:
         limits["RLIMIT_NPROC"] = bounds["processes"]
         limits["RLIMIT_SIGPENDING"] = SIGNALS
-    for name, limit in limits.items():
-        if limit is not None:
-            most = resource.getrlimit(getattr(resource, name))[1]
-            low = limit if most == resource.RLIM_INFINITY else min(limit, most)
-            resource.setrlimit(getattr(resource, name), (low, low))
+    return {name: limit for name, limit in limits.items() if limit is not None}
 
 
 def measure(processes: Path, worker: int | None, most: int | None) -> Use:

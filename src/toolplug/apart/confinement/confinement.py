@@ -119,7 +119,7 @@ def confine(
         return Confinement(run=run, bounds=bounds, files=files, refusal=found, asked=asked)
     sandbox = Sandbox(
         bubblewrap=found,
-        parts=environment_parts(python, modules, folders),
+        parts=environment_parts(python, modules, folders, [each.path for each in files]),
         environment=granted_variables(run),
         bounds=bounds,
     )

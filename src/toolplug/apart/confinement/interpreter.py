@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from toolplug.errors import InvalidDefinition
+from toolplug.apart.environments.interpreter import read_environment, read_links
+from toolplug.errors import InvalidDefinition, ProviderError
 
 _ASK = "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix, sys.path]))"
 _ASK_S = 30.0
@@ -49,14 +51,17 @@ class EnvironmentPart(NamedTuple):
     target: str | None = None
 
 
-def environment_parts(python: str, modules: Iterable[str] = (), extra: Iterable[Path] = ()) -> list[EnvironmentPart]:
+def environment_parts(
+    python: str, modules: Iterable[str] = (), extra: Iterable[Path] = (), granted: Sequence[str] = ()
+) -> list[EnvironmentPart]:
     """Return what a process of this interpreter needs to import these modules; outer folders first.
 
-    Of a folder on its path that is no part of an installation, as one of a working copy, only modules and packages are
-    a part: an operator's configuration may be beside them. Raises `InvalidDefinition` for an interpreter that does not
-    start.
+    Of a folder on the host's path that is no part of an installation, as one of a working copy, only modules and
+    packages are a part: an operator's configuration may be beside them. An environment of its own has what is installed
+    in it; of the folders that its `.pth` files name, only those in a granted one, as the packages there are not the
+    ones to say what they may read. Raises `InvalidDefinition` for an interpreter that does not start.
     """
-    prefix, base_prefix, path = _ask(python)
+    prefix, base_prefix, path = _ask_host() if python == sys.executable else _ask(python)
     parts: dict[str, str | None] = {}
     for folder in _SYSTEM:
         if os.path.lexists(folder):
@@ -64,6 +69,8 @@ def environment_parts(python: str, modules: Iterable[str] = (), extra: Iterable[
     for each in dict.fromkeys((base_prefix, prefix)):
         parts |= {inside: None for name in _PREFIX_PARTS if os.path.exists(inside := f"{each.rstrip('/')}/{name}")}
     parts |= dict(_follow(python))
+    if python != sys.executable:
+        parts |= {each: None for each in read_links(path) if any(Path(each).is_relative_to(one) for one in granted)}
     whole = tuple(f"{each.rstrip('/')}/" for each in (*parts, prefix))
     for folder in dict.fromkeys((*path, *map(str, extra))):
         if not folder.startswith(whole) and os.path.isdir(folder):
@@ -80,15 +87,24 @@ def environment_parts(python: str, modules: Iterable[str] = (), extra: Iterable[
     ]
 
 
-def _ask(python: str) -> tuple[str, str, list[str]]:
-    """Return prefix, base prefix and path of an interpreter that has no variable of the host."""
-    command = [python, "-P", "-E", "-c", _ASK]
+def _ask_host() -> tuple[str, str, Sequence[str]]:
+    """Return prefix, base prefix and path of the host's interpreter without the variables of the host."""
+    command = [sys.executable, "-P", "-E", "-c", _ASK]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_ASK_S, env={}, check=True)
         prefix, base_prefix, path = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        raise InvalidDefinition(f"the interpreter {python} does not say where its packages are: {error}") from None
+        raise InvalidDefinition(f"{sys.executable} does not say where its packages are: {error}") from None
     return prefix, base_prefix, [each for each in path if each]
+
+
+def _ask(python: str) -> tuple[str, str, Sequence[str]]:
+    """Return the same of another environment, of which no line is run: it would run as the host."""
+    try:
+        found = read_environment(python)
+    except ProviderError as error:
+        raise InvalidDefinition(str(error)) from None
+    return *found.prefixes, (*found.standard, *found.folders)
 
 
 def _follow(python: str) -> Iterator[tuple[str, str | None]]:

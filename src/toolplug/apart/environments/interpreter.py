@@ -1,16 +1,20 @@
 """The environment of another interpreter: what is installed there, found without running a line of it.
 
 The interpreter is asked for its folders with `-I -S`, which reads no `.pth` file and imports nothing of the
-environment.
+environment. It runs as the host does: an interpreter that a package has brought or leads astray is not run at all.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import os
+import re
 import subprocess
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import distributions
+from pathlib import Path
 
 from toolplug.config.nearest import name_hint
 from toolplug.errors import ProviderError
@@ -33,15 +37,20 @@ if os.path.exists(cfg):
 if not folders or system:
     folders += site.getsitepackages([sys.base_prefix, sys.base_exec_prefix])
 tag = sys.implementation.cache_tag
-print(json.dumps([sys.version_info[:3], list(dict.fromkeys(folders)), list(sys.path), tag]))
+prefixes = [env if os.path.exists(cfg) else sys.prefix, sys.base_prefix]
+print(json.dumps([sys.version_info[:3], list(dict.fromkeys(folders)), list(sys.path), tag, prefixes]))
 """
+_PROGRAM = re.compile(r"(?:bin|scripts)/python[0-9.]*[a-z]?(?:\.exe)?(?:\._pth)?|pyvenv\.cfg", re.IGNORECASE)
+_STANDARD = re.compile(r"lib[0-9]*/(?:libpython|python[0-9.]*[a-z]?/(?!site-packages/))")
+"""Files of an environment that decide what its interpreter runs before it reads a line of a program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonEnvironment:
     """What an interpreter imports: from `folders`, after the standard library in `standard`.
 
-    `version` is that of Python, `tag` the one in the names of its compiled files.
+    `version` is that of Python, `tag` the one in the names of its compiled files, `prefixes` the environment's folder
+    and that of the installation which it is of.
     """
 
     python: str
@@ -49,6 +58,7 @@ class PythonEnvironment:
     folders: tuple[str, ...]
     standard: tuple[str, ...]
     tag: str
+    prefixes: tuple[str, str]
 
     def find_installed(self) -> Installed:
         """Return the providers that are installed there. Raises `ProviderError` without toolplug."""
@@ -64,6 +74,8 @@ class PythonEnvironment:
 
 def read_environment(python: str) -> PythonEnvironment:
     """Ask an interpreter for its folders. Blocks, at most 20 s. Raises `ProviderError`."""
+    for path in _find_replaced(Path(os.path.abspath(python)).parent.parent):
+        raise _error(f"a package has written {path}, which decides what {python} runs", "make the environment anew")
     try:
         done = subprocess.run(
             [python, "-I", "-S", "-c", _ASK],
@@ -73,7 +85,7 @@ def read_environment(python: str) -> PythonEnvironment:
             check=False,
             env={name: os.environ[name] for name in ("PATH", "SYSTEMROOT") if name in os.environ},
         )
-        version, folders, standard, tag = json.loads(done.stdout)
+        version, folders, standard, tag, prefixes = json.loads(done.stdout)
     except OSError as error:
         raise _error(f"there is no interpreter {python}: {error.strerror}") from None
     except subprocess.TimeoutExpired:
@@ -83,7 +95,36 @@ def read_environment(python: str) -> PythonEnvironment:
     shown = ".".join(map(str, version))
     if tuple(version) < _OLDEST:
         raise _error(f"{python} is Python {shown}, and toolplug needs 3.11 or newer")
-    return PythonEnvironment(python=python, version=shown, folders=tuple(folders), standard=tuple(standard), tag=tag)
+    return PythonEnvironment(
+        python=python,
+        version=shown,
+        folders=tuple(folders),
+        standard=tuple(standard),
+        tag=tag,
+        prefixes=(prefixes[0], prefixes[1]),
+    )
+
+
+def _find_replaced(prefix: Path) -> Iterator[str]:
+    """Yield the files of packages, as their installer has listed them, that stand in for the interpreter's own."""
+    for pattern in ("lib*/python*/site-packages/*.dist-info/RECORD", "Lib/site-packages/*.dist-info/RECORD"):
+        for record in prefix.glob(pattern):
+            folder = record.parent.parent
+            for name, *_ in csv.reader(record.read_text("utf-8", "replace").splitlines()):
+                if name.startswith("..") or os.path.isabs(name):
+                    path = os.path.normpath(folder / name)
+                    inside = os.path.relpath(path, prefix).replace(os.sep, "/")
+                    if _PROGRAM.fullmatch(inside) or _STANDARD.match(inside):
+                        yield path
+
+
+def read_links(folders: Iterable[str]) -> Iterator[str]:
+    """Yield the folders that `.pth` files add to the path of an environment, as those of editable distributions."""
+    for folder in folders:
+        for file in sorted(Path(folder).glob("*.pth")):
+            for line in file.read_text("utf-8", "replace").splitlines():
+                if os.path.isdir(path := os.path.abspath(os.path.join(folder, line.strip()))):
+                    yield path
 
 
 def find_provider(python: str, type_name: str, key: str) -> InstalledProvider:
