@@ -107,11 +107,12 @@ def test_equal_arguments_are_of_equal_types_whatever_python_says() -> None:
 def test_a_choice_that_names_no_argument_allows_none(choice: Any) -> None:
     matches = matcher_of(closed_rule({"anyOf": [choice, {"properties": {"x": {"const": 1}}}]}, ["x", "y"]))
     assert matches({"x": 1})
-    assert not matches({"x": 2}) and not matches({"x": 1, "y": 2}) and not matches({"y": 2})
+    for other in ({"x": 2}, {"x": 1, "y": 2}, {"y": 2}):
+        assert not matches(other)
 
 
 def test_a_choice_that_names_another_argument_than_the_tool_has_is_refused() -> None:
-    with pytest.raises(ApiError, match="/anyOf/1: the tool has no argument 'tabel'.*'table'"):
+    with pytest.raises(ApiError, match=r"/anyOf/1: the tool has no argument 'tabel'.*'table'"):
         closed_rule({"anyOf": [{"properties": {"table": {}}}, {"properties": {"tabel": {}}}]}, ["table"])
 
 

@@ -144,8 +144,8 @@ _NOTHING = GrantIndex({}, ())
 class GrantView:
     """What a caller with an agent and a session has of the grants for this definition of a tool, under this rule.
 
-    `at_once` are those that count no calls and hold for calls without options and credentials; they are none once a grant was
-    made or revoked. `defaults` are filled in before it is asked what matches; None for nothing to fill in.
+    `at_once` are those that count no calls and hold for calls without options and credentials; they are none once a
+    grant was made or revoked. `defaults` are filled in before it is asked what matches; None for nothing to fill in.
     """
 
     ref: ToolRef

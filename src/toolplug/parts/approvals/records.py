@@ -68,6 +68,7 @@ class StoredApproval(TypedDict):
 
 KEPT: TypeAdapter[StoredApproval] = TypeAdapter(StoredApproval)
 
+
 async def digest_call(plan: Plan, call: ToolCall, context: CallContext, scope_of: ScopeOf = no_scope) -> str:
     """Return the digest of all that a repetition must have in common.
 
