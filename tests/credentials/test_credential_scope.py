@@ -23,7 +23,7 @@ SHOP = {
     "enabled": True,
     "user_auth": {"from": "credential:search"},
     "limits": {"max_result_bytes": 100, "artifacts": True},
-    "tools": {"order": "ask"},
+    "tools": {"order": {"policy": "ask", "grants": {"most": "1h", "scope": "caller", "any": True}}},
 }
 ADA, BEN = "of-ada", "of-ben"
 
@@ -104,6 +104,27 @@ async def test_an_approval_of_a_call_is_not_used_for_another_person(client: Asyn
     assert (other["status"], other["metadata"]["approval"]["id"] == ticket) == ("denied", False)
     assert (await ask(BEN, approval=ticket))["status"] == "denied"
     assert (await ask(ADA, approval=ticket))["output"] == ADA
+
+
+@pytest.mark.parametrize("more", [{}, {"calls": 9}, {"arguments": True}])
+async def test_a_grant_allows_the_calls_of_who_brings_the_same(client: AsyncClient, more: dict[str, object]) -> None:
+    async def grant_to(credential: str) -> str:
+        ticket = (await call(client, credential, "order"))["metadata"]["approval"]["id"]
+        body = {"decision": "approve", "grant": {"scope": "caller", "for": "1h", **more}}
+        decided = {"authorization": "Bearer judge-key"}
+        made = (await client.post(f"/v1/approvals/{ticket}", json=body, headers=decided)).json()
+        assert (await call(client, credential, "order"))["status"] == ("success" if credential else "unavailable")
+        return str(made["grant"])
+
+    of_ada = await grant_to(ADA)
+    for _ in range(2):
+        assert (await call(client, ADA, "order"))["metadata"]["granted_by"] == of_ada
+        for other in (BEN, ""):
+            assert (await call(client, other, "order"))["status"] == "denied"
+    await grant_to("")
+    assert (await call(client, "", "order"))["status"] == "unavailable"
+    assert (await call(client, BEN, "order"))["status"] == "denied"
+    assert (await call(client, ADA, "order"))["metadata"]["granted_by"] == of_ada
 
 
 async def test_calls_of_one_idempotency_key_have_ids_of_their_own(client: AsyncClient) -> None:

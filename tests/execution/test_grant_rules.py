@@ -103,6 +103,19 @@ def test_equal_arguments_are_of_equal_types_whatever_python_says() -> None:
     assert matcher_of_equal({"x": {"a": [1], "b": 2}})({"x": {"b": 2, "a": [1]}})
 
 
+@pytest.mark.parametrize("choice", [{}, True, {"title": "all"}, {"type": "object"}, {"anyOf": [{}]}, {"minimum": 0}])
+def test_a_choice_that_names_no_argument_allows_none(choice: Any) -> None:
+    matches = matcher_of(closed_rule({"anyOf": [choice, {"properties": {"x": {"const": 1}}}]}, ["x", "y"]))
+    assert matches({"x": 1})
+    for other in ({"x": 2}, {"x": 1, "y": 2}, {"y": 2}):
+        assert not matches(other)
+
+
+def test_a_choice_that_names_another_argument_than_the_tool_has_is_refused() -> None:
+    with pytest.raises(ApiError, match=r"/anyOf/1: the tool has no argument 'tabel'.*'table'"):
+        closed_rule({"anyOf": [{"properties": {"table": {}}}, {"properties": {"tabel": {}}}]}, ["table"])
+
+
 def test_a_rule_with_a_keyword_that_is_not_known_is_refused() -> None:
     with pytest.raises(ApiError, match="ignoring it could allow everything"):
         closed_rule({"properties": {"x": {"maxmum": 100}}}, None)

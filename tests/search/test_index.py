@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from unicodedata import normalize
 
 import pytest
 from tests.search.judged_sets import read_judged_set
@@ -11,6 +12,7 @@ from toolplug import ToolDefinition
 from toolplug.search import ranking
 from toolplug.search.index import ToolIndex, ToolIndexes, make_indexes
 from toolplug.search.ranking import find_unfindable, search, telling_words
+from toolplug.search.words import compose
 
 pytestmark = pytest.mark.requirement("I34-search")
 
@@ -47,6 +49,41 @@ def test_a_query_that_holds_names_has_these_first_in_order() -> None:
 def test_a_name_of_one_word_counts_as_a_name_only_alone() -> None:
     assert names("files")[0] == "files"
     assert names("search files in documents")[0] == "search_documents"
+
+
+LANGUAGES = [
+    tool("weather_fr", "Affiche les prévisions météo d'une ville."),
+    tool("mail_ko", "이메일을 보냅니다."),
+    tool("weather_hi", "किसी शहर का मौसम पूर्वानुमान दिखाएं।"),
+    tool("mail_hi", "ईमेल भेजें।"),
+    tool("weather_ru", "Прогноз погоды города."),
+    tool("weather_ar", "عرض توقعات الطقس لمدينة معينة."),
+    tool("weather_el", "Η πρόγνωση του καιρού της πόλης."),
+    tool("mysql", "Run a statement."),
+]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        (normalize("NFD", "prévisions"), ["weather_fr"]),
+        (normalize("NFD", "이메일"), ["mail_ko"]),
+        ("ＭｙＳＱＬ", ["mysql"]),
+        ("मेल", []),  # a part of the word for mail, whose first sign is left out
+        ("ईमेल", ["mail_hi"]),
+        ("शहर", ["weather_hi"]),
+        ("что там с погоды", ["weather_ru"]),
+        ("الطقس في المدينة", ["weather_ar"]),
+        ("για της πόλης", ["weather_el"]),
+    ],
+)
+def test_words_are_found_in_every_script_and_however_their_signs_are_written(query: str, found: list[str]) -> None:
+    assert names(query, tools=LANGUAGES) == found
+
+
+def test_signs_that_stand_for_many_others_do_not_make_a_long_text() -> None:
+    assert len(compose("\ufdfa" * 1_000)) == 4_000
+    assert compose("Ａe\u0301") == "Aé"
 
 
 def test_texts_of_parameters_find_nothing() -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.render import describe
 from toolplug.search.index import MAX_TEXT, ToolIndex, WordTools
-from toolplug.search.words import RUN, SMALL_TALK, STOP_WORDS, divide_run, is_camel, words
+from toolplug.search.words import SMALL_TALK, STOP_WORDS, compose, divide_run, is_camel, split_runs, words
 
 _MAX_TERMS = 16
 """Words of a query that are looked up, the rarest first."""
@@ -81,7 +81,7 @@ def search(indexes: Sequence[ToolIndex], query: str, most: int) -> Hits:
     How long it takes hardly grows with the tools, but for the first search for a common word
     (benchmarks/tool_search.py).
     """
-    asking = _Search(indexes)
+    asking, query = _Search(indexes), compose(query)
     asked = asking.read(query)
     named = asking.find_named(query)
     ranked = asking.rank(asked.terms, most) if len(named) < most else []
@@ -117,7 +117,7 @@ class _Search:
         unmatched: list[str] = []
         known: list[bool] = []
         stopped: list[str] = []
-        for run in dict.fromkeys(RUN.findall(query)):
+        for run in dict.fromkeys(split_runs(query)):
             folded = run.casefold()
             if folded in STOP_WORDS:
                 stopped.append(run)
@@ -240,7 +240,7 @@ def _has_parts(word: str) -> bool:
     """Return whether a word of a query may be a name: more than one run, or `camelCase`."""
     if word.isalnum():
         return not word.islower() and is_camel(word)
-    return len(RUN.findall(word)) > 1
+    return len(split_runs(word)) > 1
 
 
 def _is_too_little(known: Sequence[bool]) -> bool:

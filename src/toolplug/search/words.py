@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
+from unicodedata import normalize
 
-RUN: re.Pattern[str] = re.compile(r"[^\W_]+")
+_RUN = re.compile(r"[^\W_]+")
 """Letters and digits that are written together."""
+_MARKED_RUN = re.compile(r"(?:[^\W_]|[\u0300-\u036f\u0900-\u0963\u0966-\u096f\u0971-\u0df3])+")
+"""The same with their marks: the vowels of the scripts of India are marks, and `\\w` has none of them."""
 _ASCII_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _WITHOUT_SPACES = r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+"
 """Scripts whose words are not separated, which are read as pairs of characters. Compiled at its first use: 11 ms."""
@@ -32,9 +35,16 @@ _STOP = (
     " al algo como con cuál cuánto cuándo del donde dónde el ella es esa ese eso esta este esto está están hacer haz he"
     " hay las lo los más mi mis muy no nos o para pero por puede puedo qué que quién quiero se ser si sin sobre su sus"
     " te tengo tiene una unas unos yo"
+    " а без был бы в во все вы для до если ещё же за и из или их к как ко ли меня мне мы на над не но о об от по под"
+    " при с со так то у уже что чтобы эта эти это этот я"
+    " إلى أن أنا أو التي الذي عن على في كل كيف لا لي ما مع من هذا هذه هل هو هي و يا"
+    " των της τις τη την το τον του τους τα για και με να ο η οι σε στη στην στο στον μου ένα μια"
+    " את אני אל של על עם לי זה זאת או כל מה איך"
+    " का की के को से में पर है हैं और या यह एक मुझे मेरे मेरी मेरा क्या"
 )
-STOP_WORDS: frozenset[str] = frozenset(_STOP.split())
-"""Words that say nothing about which tool is meant: English, German, French and Spanish."""
+STOP_WORDS: frozenset[str] = frozenset(_STOP.casefold().split())
+"""Words that say nothing about which tool is meant: English, German, French, Spanish, Russian, Arabic, Greek, Hebrew,
+Hindi. Those of more languages in Latin letters would be words about tools in another one: `door` is one in Dutch."""
 
 _TALK = (
     "away back big later left much next now open please quickly say says show soon today tomorrow tonight until week"
@@ -76,6 +86,19 @@ def words(text: str) -> Iterator[str]:
         yield from divide_run(run)
 
 
+def compose(text: str) -> str:
+    """Return a text with one spelling of each sign, however it was written: `é` can be two signs, `Ａ` a wide one.
+
+    It is no longer than four times the text: single signs stand for up to eighteen others.
+    """
+    return text if text.isascii() else normalize("NFKC", text)[: 4 * len(text)]
+
+
+def split_runs(text: str) -> list[str]:
+    """Return what is written together in a text, with no sign between."""
+    return _RUN.findall(text) if text.isascii() else _MARKED_RUN.findall(compose(text))
+
+
 def divide_run(run: str) -> list[str]:
     """Return the words of what is written together."""
     if run.isascii() and run.isalnum():
@@ -85,7 +108,7 @@ def divide_run(run: str) -> list[str]:
             return [run]
         parts = [_singular(word.lower()) for word in _ASCII_WORD.findall(run)]
         return parts if len(parts) < 2 else [*parts, _singular(run.lower())]
-    return [word for each in RUN.findall(run) for word in _divide_letters(each)]
+    return [word for each in split_runs(run) for word in _divide_letters(each)]
 
 
 def _divide_letters(run: str) -> list[str]:
@@ -126,7 +149,7 @@ def fold_name(name: str) -> bytes:
 
 def name_words(name: str) -> Iterator[str]:
     """Yield the words of a name, without the runs that have several."""
-    for run in RUN.findall(name):
+    for run in split_runs(name):
         yield from map(_singular, map(str.lower, _ASCII_WORD.findall(run))) if run.isascii() else (run,)
 
 

@@ -21,6 +21,7 @@ from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.catalog.plan import Plan
 from toolplug.errors import ApiError, StoreConflict, StoreError
 from toolplug.execution.accounting import audit
+from toolplug.execution.user_auth import ScopeOf, no_scope
 from toolplug.part_protocols.approvals import DecidedBy, GrantTerms, RevokedGrant
 from toolplug.parts.approvals.events import TicketEvents, leave_untold
 from toolplug.parts.approvals.held import (
@@ -62,8 +63,9 @@ _LOG = logging.getLogger("toolplug.execution")
 class Grants:
     """The grants of one host."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, scope_of: ScopeOf = no_scope) -> None:
         self._store = store
+        self._scope_of = scope_of
         self._groups: LeastRecentlyUsed[tuple[str, str], GrantGroup] = LeastRecentlyUsed(MAX_GROUPS)
         self._views: dict[ViewKey, GrantView] = {}
         self._tasks = BackgroundTasks()
@@ -77,7 +79,7 @@ class Grants:
         principal = context.principal
         # As long as the view is there, it keeps this `ref`.
         view = self._views.get((id(plan.ref), principal.subject, principal.tenant, context.agent, context.session))
-        if view is None or view.rule is not plan.grants or context.options:
+        if view is None or view.rule is not plan.grants or context.options or context.credentials:
             return None
         # What a converter has made of them is for the tool.
         arguments = inner.arguments if plan.convert is None else decode_arguments(call.arguments)
@@ -110,7 +112,7 @@ class Grants:
         if group is None:
             group = GrantGroup(f"{_PREFIX}{tenant_digest(key[0])}/{key[1]}")
             self._groups.put(key, group)
-        begun, arguments, options = monotonic(), decode_arguments(call.arguments), _options(context)
+        begun, arguments, options = monotonic(), decode_arguments(call.arguments), await self._options(context)
         while True:
             if group.read == NEVER:
                 await self._read(group)
@@ -137,6 +139,12 @@ class Grants:
                 group.read = NEVER  # another call was first: what is left must be read again
                 continue
             return usable.claim
+
+    async def _options(self, context: CallContext) -> str:
+        if not context.options and not context.credentials:
+            return NO_OPTIONS
+        # Of two people behind one key of an application, neither is allowed by the grant of the other.
+        return _digest_of_options(context.options, await self._scope_of(context.credentials))
 
     def _view(self, group: GrantGroup, plan: Plan, context: CallContext) -> GrantView:
         ref, principal = plan.ref, context.principal
@@ -256,7 +264,7 @@ class Grants:
             "kind": kind,
             "given": given,
             "closed": closed,
-            "options": digest_of(kept.get("options") or {}),
+            "options": _digest_of_options(kept.get("options") or {}, kept.get("brought", "")),
             "made_by": by.subject,
             "made_at": now,
             "expires_at": now + terms.for_s,
@@ -363,5 +371,6 @@ def _find(view: GrantView, arguments: dict[str, object], options: str, counted: 
     return None
 
 
-def _options(context: CallContext) -> str:
-    return digest_of(dict(context.options)) if context.options else NO_OPTIONS
+def _digest_of_options(options: Mapping[str, object], scope: str) -> str:
+    """Return the digest of what a call has beside its arguments: options, and the scope of its credentials."""
+    return digest_of([dict(options), scope] if scope else dict(options))

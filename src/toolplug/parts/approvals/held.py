@@ -45,7 +45,7 @@ class StoredGrant(TypedDict):
     kind: Literal["exact", "rule", "any"]
     given: object  # as the person wrote it: a schema, True, or the arguments
     closed: dict[str, object] | None
-    options: str
+    options: str  # a digest: of the options, and of the scope of credentials that the caller has brought
     made_by: str
     made_at: float
     expires_at: float
@@ -144,8 +144,8 @@ _NOTHING = GrantIndex({}, ())
 class GrantView:
     """What a caller with an agent and a session has of the grants for this definition of a tool, under this rule.
 
-    `at_once` are those that count no calls and hold for calls without options; they are none once a grant was made or
-    revoked. `defaults` are filled in before it is asked what matches; None for nothing to fill in.
+    `at_once` are those that count no calls and hold for calls without options and credentials; they are none once a
+    grant was made or revoked. `defaults` are filled in before it is asked what matches; None for nothing to fill in.
     """
 
     ref: ToolRef
@@ -194,7 +194,7 @@ def digest_of(value: object) -> str:
 
 
 NO_OPTIONS = digest_of({})
-"""Of calls without options."""
+"""Of calls without options and credentials."""
 
 
 def read_held(key: str, record: Record) -> HeldGrant | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable
 from typing import Literal, NotRequired, cast
 
 from pydantic import TypeAdapter
@@ -64,11 +63,10 @@ class StoredApproval(TypedDict):
     scopes: NotRequired[list[str]]
     agents: NotRequired[list[str] | None]
     options: NotRequired[dict[str, object]]
+    brought: NotRequired[str]  # the scope of the credentials that the caller has brought; absent without them
 
 
 KEPT: TypeAdapter[StoredApproval] = TypeAdapter(StoredApproval)
-
-Digest = Callable[[Plan, ToolCall, CallContext], Awaitable[str]]
 
 
 async def digest_call(plan: Plan, call: ToolCall, context: CallContext, scope_of: ScopeOf = no_scope) -> str:

@@ -47,17 +47,26 @@ def closed_rule(rule: Rule, names: Collection[str] | None) -> Schema:
     """
     try:
         Schema(rule)  # its size, before it is walked through
-        closed = _close(rule, "")
-        if not closed.keys() & {"properties", "const", "enum", "anyOf"}:
-            closed = _closed_object({}, "")
-        schema = Schema(closed)
+        schema = Schema(_closed_arguments(_close(rule, ""), names))
         schema.check()
     except InvalidDefinition as error:
         raise _invalid(str(error)) from None
-    for name in cast("dict[str, object]", closed.get("properties", {})):
-        if names is not None and name not in names:
-            raise _invalid(f"the tool has no argument {name!r}; {name_hint(name, [*names])}")
     return schema
+
+
+def _closed_arguments(closed: Rule, names: Collection[str] | None, at: str = "") -> Rule:
+    """Return the closed schema of all arguments: it, and each of its choices, allows none that it does not name."""
+    if "anyOf" in closed:
+        choices = cast("list[Rule]", closed["anyOf"])
+        return {
+            "anyOf": [_closed_arguments(item, names, f"{at}/anyOf/{number}") for number, item in enumerate(choices)]
+        }
+    if not closed.keys() & {"properties", "const", "enum"}:
+        return _closed_object({}, at)
+    for name in as_object(closed.get("properties")):
+        if names is not None and name not in names:
+            raise _invalid(f"the tool has no argument {name!r}; {name_hint(name, [*names])}", at)
+    return closed
 
 
 def _invalid(text: str, at: str = "") -> ApiError:

@@ -19,6 +19,7 @@ from toolplug.catalog.text import clean_text
 from toolplug.errors import ApiError, InvalidJson, StoreConflict, StoreError
 from toolplug.execution.accounting import audit
 from toolplug.execution.results import denied_result, limited_result, unavailable
+from toolplug.execution.user_auth import ScopeOf, no_scope
 from toolplug.part_protocols.approvals import (
     LIFE_S,
     NO_TERMS,
@@ -46,7 +47,6 @@ from toolplug.parts.approvals.records import (
     KEPT,
     TICKETS,
     WAITING,
-    Digest,
     StoredApproval,
     approved_key,
     digest_call,
@@ -100,13 +100,14 @@ class Approvals:
     """
 
     def __init__(
-        self, store: Store, *, life_s: float = LIFE_S, tools: HostTools = NO_TOOLS, digest: Digest = digest_call
+        self, store: Store, *, life_s: float = LIFE_S, tools: HostTools = NO_TOOLS, scope_of: ScopeOf = no_scope
     ) -> None:
         self._store = store
-        self._digest = digest
+        self._scope_of = scope_of
+        self._digest = partial(digest_call, scope_of=scope_of)
         self._tools = tools
         self.life_s: float = life_s
-        self.grants: Grants = Grants(store)
+        self.grants: Grants = Grants(store, scope_of)
         # Without a step in between: of a call that a grant allows, nothing else is asked.
         self.claim_at_once: ClaimAtOnce = self.grants.claim_at_once
         self._asking = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
@@ -319,6 +320,8 @@ class Approvals:
     ) -> ToolResult:
         body = await self._digest(plan, call, context)
         kept = question_of(plan, call, listed, context, why, self._store.now(), self.life_s, body)
+        if context.credentials:
+            kept["brought"] = await self._scope_of(context.credentials)
         index = await self._store.read(equal_key(kept))
         if index is not None and (asked := await self._still_waiting(kept, index.value)) is not None:
             return _refuse(call, *asked)
@@ -489,7 +492,7 @@ class RunningApprovals(RunningPart[ApprovalSettings]):
             services.store,
             life_s=settings.life,
             tools=services.tools,
-            digest=partial(digest_call, scope_of=services.calls.scope_of),
+            scope_of=services.calls.scope_of,
         )
         self.approvals: HostApprovals | None = self.own
         self._events = self.own.events = self.own.grants.events = TicketEvents(
