@@ -54,6 +54,7 @@ class Skill(NamedTuple):
     name: str
     description: str
     tools: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def line(self) -> str:
@@ -86,6 +87,8 @@ class Skills(FunctionProvider):
         self._skills, self._problems = await site.in_thread(_find_skills, self.config.folders, site.config_dir)
         for text in self._problems:
             self.log.error("%s", text)
+        for text in self._notes():
+            self.log.warning("%s", text)
         self._extensions = (SkillsExtension([_EntryShelf(site, self._skills)]),)
         described = [ToolDefinition(name=skill.name, description=skill.description) for skill in self._skills.values()]
         self._indexes = await site.in_thread(make_indexes, described)
@@ -105,7 +108,10 @@ class Skills(FunctionProvider):
         callers: Mapping[str, Mapping[str, bool]] = {}
         with suppress(LookupError):  # in a registry without a host
             callers = self._site.service(CallableTools).by_caller()
-        return [*self._problems, *too_large, *find_lacking(self._skills.values(), callers)]
+        return [*self._problems, *self._notes(), *too_large, *find_lacking(self._skills.values(), callers)]
+
+    def _notes(self) -> Sequence[str]:
+        return [note for skill in self._skills.values() for note in skill.notes]
 
     def tools(self) -> Sequence[ToolDefinition]:
         """Return the tools; the description of `load_skill` has the first skills, a line each."""
@@ -223,7 +229,7 @@ def _find_skills(folders: Sequence[str], base: Path) -> tuple[dict[str, Skill], 
     found: dict[str, Skill] = {}
     problems: list[str] = []
     for folder in folders:
-        root = base / folder
+        root, before = base / folder, len(found) + len(problems)
         try:
             with opened_folder(root) as opened:
                 if HEAD_FILE in os.listdir(opened):
@@ -235,6 +241,8 @@ def _find_skills(folders: Sequence[str], base: Path) -> tuple[dict[str, Skill], 
             raise InvalidDefinition(
                 f"folders: {folder!r} cannot be read: {error.strerror}; a relative path begins at {base}"
             ) from None
+        if len(found) + len(problems) == before:
+            problems.append(f"{folder}: no folder in it has a {HEAD_FILE}; name the folder that the skills are in")
         if len(found) > MAX_SKILLS:
             raise InvalidDefinition(f"folders: there are more than {MAX_SKILLS} skills; name fewer folders")
     return found, problems
@@ -268,7 +276,9 @@ def _add(found: dict[str, Skill], problems: list[str], folder: int, skill: Skill
             other = found[read.name].root / found[read.name].folder
             problems.append(f"{place}: the skill {read.name!r} is in {other} too, which comes first; rename one")
         else:
-            found[read.name] = skill._replace(description=read.description, tools=read.tools)
+            found[read.name] = skill._replace(
+                name=read.name, description=read.description, tools=read.tools, notes=read.notes
+            )
 
 
 def _open(stack: ExitStack, skill: Skill) -> int:
