@@ -166,9 +166,11 @@ def test_the_former_transport_is_said_however_the_file_writes_it(run: Run, write
     entries = {key: {**URL, key: "sse"} for key in ("type", "transport")}
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": entries}))
     notes = run("discover", "--import", "mcp.json", "--dry-run", "--json").json["imported"]["notes"]
-    assert notes["transport"] == notes["type"] == [
-        "its transport is the former one, sse; Streamable HTTP is spoken here, which is often at another path"
-    ]
+    assert (
+        notes["transport"]
+        == notes["type"]
+        == ["its transport is the former one, sse; Streamable HTTP is spoken here, which is often at another path"]
+    )
 
 
 def test_variables_of_an_editor_are_variables_to_set(run: Run, write: Write, tmp_path: Path) -> None:

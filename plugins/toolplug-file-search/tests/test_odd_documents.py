@@ -79,7 +79,9 @@ def test_html_is_read_whatever_its_end_tags_and_nesting(page: str) -> None:
     assert "word" in convert("a.html", page.encode()).text
 
 
-@pytest.mark.parametrize("page", ['<p>a <img src="x.png" alt="sales by year"> b</p>', "<div>" * 400], ids=["flat", "deep"])
+@pytest.mark.parametrize(
+    "page", ['<p>a <img src="x.png" alt="sales by year"> b</p>', "<div>" * 400], ids=["flat", "deep"]
+)
 def test_the_text_of_an_image_is_text_of_the_page(page: str) -> None:
     text = convert("a.html", f'{page}<img alt="a map"><img src="y.png" alt=""><img>end'.encode()).text
     assert " ".join(text.split()) == ("a sales by year b a map end" if "sales" in page else "a map end")

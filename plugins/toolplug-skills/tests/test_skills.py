@@ -124,7 +124,11 @@ async def test_a_skill_that_does_not_parse_is_one_line_with_its_place_and_the_ot
 INEXACT = {
     "no name": ("description: d\n", "odd", "SKILL.md:1: no name; 'odd' is taken"),
     "another name than its folder": ("name: other\ndescription: d\n", "other", "SKILL.md:2: the skill 'other' is in"),
-    "a name with capitals and a space": ("name: Odd One\ndescription: d\n", "odd-one", "SKILL.md:2: a name has at most"),
+    "a name with capitals and a space": (
+        "name: Odd One\ndescription: d\n",
+        "odd-one",
+        "SKILL.md:2: a name has at most",
+    ),
     "a long name": (f"name: {'n' * 70}\ndescription: d\n", "n" * 64, "SKILL.md:2: a name has at most"),
     "a long description": (f"name: odd\ndescription: {'d' * 1025}\n", "odd", "SKILL.md:3: the description has 1025"),
 }

@@ -63,7 +63,9 @@ def parse_skill(data: bytes, folder: str, shown: str) -> SkillFile:
     if not isinstance(description, str) or not description.strip():
         raise NotASkill(_at(document, "description", shown, "no description; say what it does and when to use it"))
     if len(description) > MAX_DESCRIPTION:
-        said = f"the description has {len(description)} characters; the first {MAX_DESCRIPTION} are used, make it shorter"
+        said = (
+            f"the description has {len(description)} characters; the first {MAX_DESCRIPTION} are used, make it shorter"
+        )
         notes.append(_at(document, "description", shown, said))
     described = cleaned_description(" ".join(description[:MAX_DESCRIPTION].split()))
     return SkillFile(name, described, _tools(head), rest[end.end() :].lstrip("\r\n"), head, tuple(notes))
@@ -81,7 +83,9 @@ def _name(document: Document, folder: str, shown: str) -> tuple[str, list[str]]:
         said = "no name" if given is None else f"{rule}, and is {given!r:.200}"
         return name, [_at(document, "name", shown, f"{said}; {name!r} is taken, write that")]
     if name != folder:
-        return name, [_at(document, "name", shown, f"the skill {name!r} is in the folder {folder!r}; name both the same")]
+        return name, [
+            _at(document, "name", shown, f"the skill {name!r} is in the folder {folder!r}; name both the same")
+        ]
     return name, []
 
 
