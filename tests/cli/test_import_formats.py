@@ -6,6 +6,7 @@ The shapes are those that each program documents.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,16 @@ mcpServers:
         ("librechat.yaml", LIBRECHAT, {"a": NPX, "b": {**URL, "headers": {"X-Key": "${B_KEY}"}}}),
         ("codex.toml", CODEX, {"a": NPX, "b": {**URL, "headers": {"Authorization": "Bearer ${B_TOKEN}"}}}),
         (
+            "vibe.toml",
+            '[[mcp_servers]]\nname = "b"\ntransport = "http"\nurl = "https://mcp.example/mcp"\n',
+            {"b": URL},
+        ),
+        (
+            "list-of-texts.json",
+            '{"extensions": ["one"], "mcp": {"b": {"url": "https://mcp.example/mcp"}}}',
+            {"b": URL},
+        ),
+        (
             "null.json",
             '{"mcpServers": {"a": {"command": "npx", "args": null, "env": null}}}',
             {"a": {"command": "npx"}},
@@ -140,24 +151,47 @@ def test_no_file_ends_in_a_traceback(run: Run, write: Write, tmp_path: Path, nam
     assert (done.code, len(done.codes) > 0) == (1, True)
 
 
+def test_a_file_without_servers_is_told_what_it_should_read(run: Run, write: Write, tmp_path: Path) -> None:
+    write("providers: {}")
+    (tmp_path / "settings.json").write_text('{"editor.fontSize": 12, "workbench.colorTheme": "dark"}')
+    done = run("discover", "--import", "settings.json", "--json")
+    hint = done.json["problems"][0]["hint"]
+    assert hint.startswith('it should read {"mcpServers": {"name": {"command": …}}}; servers are read from mcpServers,')
+    (tmp_path / "settings.json").write_text('{"mcpServer": {}, "workbench.colorTheme": "dark"}')
+    assert run("discover", "--import", "settings.json", "--json").json["problems"][0]["hint"] == "nearest: 'mcpServer'"
+
+
+def test_the_former_transport_is_said_however_the_file_writes_it(run: Run, write: Write, tmp_path: Path) -> None:
+    write("providers: {}")
+    entries = {key: {**URL, key: "sse"} for key in ("type", "transport")}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": entries}))
+    notes = run("discover", "--import", "mcp.json", "--dry-run", "--json").json["imported"]["notes"]
+    assert (
+        notes["transport"]
+        == notes["type"]
+        == ["its transport is the former one, sse; Streamable HTTP is spoken here, which is often at another path"]
+    )
+
+
 def test_variables_of_an_editor_are_variables_to_set(run: Run, write: Write, tmp_path: Path) -> None:
     config = write("providers: {}")
     server = {
         "command": "${userHome}/bin/srv",
-        "args": ["${workspaceFolder}", "${workspaceFolder:docs}/x", "${MINE:-here}"],
+        "args": ["${workspaceFolder}", "${workspaceFolder:docs}/x", "${MINE:-here}", "${extensionPath}${/}x.js"],
         "env": {"HERE": "${fileDirname}", "HOME_DIR": "${env:HOME}"},
     }
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"r": server}}))
     done = run("discover", "--import", "mcp.json", "--json")
     assert done.json["imported"]["servers"]["r"] == {
         "command": "${USER_HOME}/bin/srv",
-        "args": ["${WORKSPACE_FOLDER}", "${WORKSPACE_FOLDER}/x", "${MINE:-here}"],
+        "args": ["${WORKSPACE_FOLDER}", "${WORKSPACE_FOLDER}/x", "${MINE:-here}", f"${{EXTENSION_PATH}}{os.sep}x.js"],
         "env": {"HERE": "${FILE_DIRNAME}", "HOME_DIR": "${HOME}"},
         "prefix": "r",
     }
     assert done.json["imported"]["variables"] == {
         "USER_HOME": "${userHome} of the editor, in the command of r",
         "WORKSPACE_FOLDER": "${workspaceFolder} of the editor, in the argument of r",
+        "EXTENSION_PATH": "${extensionPath} of the editor, in the argument of r",
         "FILE_DIRNAME": "${fileDirname} of the editor, in the env HERE of r",
     }
     assert "userHome" not in config.read_text()

@@ -11,6 +11,12 @@ from toolplug.providers.authoring import bound_tools, tool
 from toolplug.providers.provider import FunctionProvider
 
 
+class Words:
+    """As `typing_extensions.Doc`."""
+
+    documentation = "from a Doc"
+
+
 class Place(BaseModel):
     """Somewhere."""
 
@@ -58,6 +64,29 @@ def test_the_description_of_a_field_wins() -> None:
         """
 
     assert described(method) == ("Find.", {"query": "from the field"})
+
+
+@pytest.mark.requirement("C-12-tool-descriptions")
+def test_a_text_beside_the_type_describes_the_parameter_unless_a_field_does() -> None:
+    def method(
+        self: Any,
+        minutes: Annotated[int, "how many minutes"],
+        place: Annotated[Place | None, "where"] = None,
+        words: Annotated[str, Words()] = "",
+        both: Annotated[str, "a text", Field(description="from the field")] = "",
+    ) -> None:
+        """Wait.
+
+        Args:
+            minutes: from the docstring
+        """
+
+    assert described(method)[1] == {
+        "minutes": "how many minutes",
+        "place": "where",
+        "words": "from a Doc",
+        "both": "from the field",
+    }
 
 
 def test_args_may_follow_at_once_or_stand_alone() -> None:

@@ -79,6 +79,14 @@ def test_html_is_read_whatever_its_end_tags_and_nesting(page: str) -> None:
     assert "word" in convert("a.html", page.encode()).text
 
 
+@pytest.mark.parametrize(
+    "page", ['<p>a <img src="x.png" alt="sales by year"> b</p>', "<div>" * 400], ids=["flat", "deep"]
+)
+def test_the_text_of_an_image_is_text_of_the_page(page: str) -> None:
+    text = convert("a.html", f'{page}<img alt="a map"><img src="y.png" alt=""><img>end'.encode()).text
+    assert " ".join(text.split()) == ("a sales by year b a map end" if "sales" in page else "a map end")
+
+
 def docx(body: str, **parts: str | bytes) -> bytes:
     target = io.BytesIO()
     document = f'<w:document xmlns:w="{W}" xmlns:r="urn:r"><w:body>{body}</w:body></w:document>'
@@ -113,6 +121,14 @@ TEXT = "<w:p><w:r><w:t>word</w:t></w:r></w:p>"
 )
 def test_docx_is_read_whatever_its_references_lead_to(content: bytes) -> None:
     assert "word" in convert("a.docx", content).text
+
+
+def test_comments_diagrams_and_charts_of_a_docx_follow_its_text() -> None:
+    said = f'<w:comments xmlns:w="{W}"><w:comment>{TEXT.replace("word", "why?")}</w:comment></w:comments>'
+    drawn = '<m xmlns:a="urn:a"><a:p><a:r><a:t>{}</a:t></a:r></a:p></m>'
+    parts = {"diagrams__data1_xml": drawn.format("step one"), "charts__chart1_xml": drawn.format("tea by year")}
+    found = convert("a.docx", docx(TEXT, comments_xml=said, **parts))
+    assert found.text.split("\n\n") == ["word", "why?", "step one", "tea by year"]
 
 
 def test_an_embedded_page_of_a_docx_is_read_and_one_that_is_missing_is_listed() -> None:

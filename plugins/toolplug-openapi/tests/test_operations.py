@@ -333,6 +333,7 @@ def odd() -> dict[str, tuple[str, dict[str, Any], dict[str, Any]]]:
         "a schema that is none": ("/h", {"parameters": [{**ok, "schema": 5}]}, {"q": {}}),
         "a style of another place": ("/j", {"parameters": [{**ok, "style": "matrix"}]}, {"q": TEXT}),
         "a place of Swagger 2.0": ("/k", {"parameters": [ok, {"name": "x", "in": "body"}]}, {"q": TEXT}),
+        "a body without content": ("/i", {"requestBody": {"content": {}}}, {}),
         "no slash": ("no-slash", {}, {}),
         "an operationId that another one has": ("/l", {"operationId": "good"}, {}),
         "an operationId that gives the name of another tool": ("/m", {"operationId": "good "}, {}),

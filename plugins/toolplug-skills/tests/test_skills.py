@@ -95,12 +95,7 @@ async def test_a_thousand_skills_cost_a_request_less_than_1500_tokens(tmp_path: 
 WRONG = {
     "no head": ("Do it.\n", "SKILL.md:1: it has no head"),
     "no end": ("---\nname: bad\n", "SKILL.md:1: it has no head"),
-    "no name": ("---\ndescription: d\n---\n", "SKILL.md:1: no name"),
-    "a name of another folder": (
-        "---\n\nname: good\ndescription: d\n---\n",
-        "SKILL.md:3: the skill 'good' is in",
-    ),
-    "a name with capitals": ("---\nname: Bad\ndescription: d\n---\n", "SKILL.md:2: a name has at most 64"),
+    "no name, in its folder neither": ("---\nname: 技能\ndescription: d\n---\n", "SKILL.md:2: a name has at most 64"),
     "no description": ("---\nname: bad\n---\n", "SKILL.md:1: no description"),
     "no YAML": ("---\nname: bad\ndescription: [d\n---\n", "SKILL.md:"),
     "twice the same key": ("---\nname: bad\nname: bad\ndescription: d\n---\n", "SKILL.md:3: "),
@@ -113,38 +108,67 @@ async def test_a_skill_that_does_not_parse_is_one_line_with_its_place_and_the_ot
     tmp_path: Path, caplog: pytest.LogCaptureFixture, case: str
 ) -> None:
     write_skill(tmp_path, "good")
-    place = write_skill(tmp_path, "bad")
     text, said = WRONG[case]
+    folder = "坏" if "folder" in case else "bad"
+    place = write_skill(tmp_path, folder)
     (place / "SKILL.md").write_text(text)
     provider = Skills({"folders": [str(tmp_path)]})
     async with FunctionRegistry({"skills": provider}) as registry:
         assert await output(registry, "load_skill", name="good") == "Do it.\n"
         assert "there is no skill 'bad'" in await output(registry, "load_skill", name="bad")
         (problem,) = await provider.diagnose()
-    assert problem.startswith(f"{tmp_path}/bad/{said}")
+    assert problem.startswith(f"{tmp_path}/{folder}/{said}")
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR] == [problem]
 
 
-@pytest.mark.requirement("I39-skills")
-async def test_a_longer_description_than_the_specification_has_is_served_with_a_line(tmp_path: Path) -> None:
-    write_skill(tmp_path, "long", f"name: long\ndescription: {'Sums. ' * 200}\n")
-    provider = Skills({"folders": [str(tmp_path)]})
-    async with FunctionRegistry({"skills": provider}) as registry:
-        assert await output(registry, "load_skill", name="long") == "Do it.\n"
-        assert (await provider.diagnose())[0].startswith(
-            f"{tmp_path}/long/SKILL.md:3: the description has 1199 characters"
-        )
+INEXACT = {
+    "no name": ("description: d\n", "odd", "SKILL.md:1: no name; 'odd' is taken"),
+    "another name than its folder": ("name: other\ndescription: d\n", "other", "SKILL.md:2: the skill 'other' is in"),
+    "a name with capitals and a space": (
+        "name: Odd One\ndescription: d\n",
+        "odd-one",
+        "SKILL.md:2: a name has at most",
+    ),
+    "a long name": (f"name: {'n' * 70}\ndescription: d\n", "n" * 64, "SKILL.md:2: a name has at most"),
+    "a long description": (f"name: odd\ndescription: {'d' * 1025}\n", "odd", "SKILL.md:3: the description has 1025"),
+}
+"""Cases → the head, the name that it is served by, and the line about it."""
 
 
 @pytest.mark.requirement("I39-skills-broken")
-async def test_a_file_that_is_no_skill_hides_no_skill_below_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", INEXACT)
+async def test_a_head_that_is_not_quite_by_the_specification_serves_and_is_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, case: str
+) -> None:
+    head, name, said = INEXACT[case]
+    write_skill(tmp_path, "odd", head)
+    provider = Skills({"folders": [str(tmp_path)]})
+    async with FunctionRegistry({"skills": provider}) as registry:
+        assert await output(registry, "load_skill", name=name) == "Do it.\n"
+        assert f"{name}: d" in registry.catalog["load_skill"].definition.description
+        (note,) = await provider.diagnose()
+    assert note.startswith(f"{tmp_path}/odd/{said}")
+    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [("WARNING", note)]
+
+
+@pytest.mark.requirement("I39-skills-broken")
+async def test_a_stray_file_hides_no_skill_below_it(tmp_path: Path) -> None:
     write_skill(tmp_path, "good")
     (tmp_path / "SKILL.md").write_text("---\nname: template\ndescription: d\n---\n")
     provider = Skills({"folders": [str(tmp_path)]})
     async with FunctionRegistry({"skills": provider}) as registry:
         assert await output(registry, "load_skill", name="good") == "Do it.\n"
+        (note,) = await provider.diagnose()
+    assert "SKILL.md:2: the skill 'template' is in the folder" in note
+
+
+@pytest.mark.requirement("I39-skills-broken")
+async def test_a_folder_without_skills_is_one_line(tmp_path: Path) -> None:
+    write_skill(tmp_path / "below", "one")
+    provider = Skills({"folders": [str(tmp_path)]})
+    async with FunctionRegistry({"skills": provider}):
         (problem,) = await provider.diagnose()
-    assert "SKILL.md:2: the skill 'template' is in the folder" in problem
+    assert problem == f"{tmp_path}: no folder in it has a SKILL.md; name the folder that the skills are in"
 
 
 @pytest.mark.requirement("I39-skills-broken")

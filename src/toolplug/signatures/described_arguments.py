@@ -228,8 +228,18 @@ def _describe(parameters: Parameters) -> DescribedArguments:
     model = create_model("_Arguments", **fields)
     # Not inlined before it has the descriptions of the parameters, which say more than those of their models.
     raw = model.model_json_schema(schema_generator=TerseSchema)
-    given = zip(parameters, model.model_fields.values(), strict=True)
-    return DescribedArguments(model, {name: field.alias or name for name, field in given}, raw)
+    names = {name: field.alias or name for name, field in zip(parameters, model.model_fields.values(), strict=True)}
+    properties = cast("dict[str, JsonSchema]", raw.get("properties", {}))
+    for name, field in zip(names.values(), model.model_fields.values(), strict=True):
+        if (text := _said_in(field)) and name in properties:
+            properties[name].setdefault("description", text)
+    return DescribedArguments(model, names, raw)
+
+
+def _said_in(field: FieldInfo) -> str:
+    """Return the description in `Annotated[int, "in minutes"]` or in `Doc` (PEP 727); empty without."""
+    texts = (getattr(item, "documentation", item) for item in field.metadata)
+    return next((inspect.cleandoc(text) for text in texts if isinstance(text, str)), "")
 
 
 def _alias(meaning: object, default: object, name: str) -> object:

@@ -131,14 +131,16 @@ class Arguments:
             Argument(argument, parameter.name, parameter.place, parameter.style, parameter.explode, media)
         )
 
-    def add_body(self, document: Document, raw: object) -> Body:
-        """Add the body. Raises `OperationRefused` for one whose content cannot be sent."""
+    def add_body(self, document: Document, raw: object) -> Body | None:
+        """Add the body; None for one without content. Raises `OperationRefused` for one that cannot be sent."""
         body = document.resolve(raw, "requestBody")
         content = as_object(body.get("content"))
+        if not content:  # as converters of older documents write "none"
+            return None
         media_type = min((each for each in content if rank(each)[1]), key=lambda each: rank(each)[0], default=None)
         kind, sent_as = rank(media_type or "")[1:]
         if media_type is None or kind is None:
-            offered = ", ".join(content)[:200] or "nothing"
+            offered = ", ".join(content)[:200]
             raise OperationRefused(f"its body is {offered}; a body is JSON, a form, or one text or file")
         described = document.resolve(content[media_type], "the content of its body")
         schema, is_required = described.get("schema", {}), body.get("required") is True

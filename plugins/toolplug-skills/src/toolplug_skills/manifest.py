@@ -50,7 +50,8 @@ def describe_skill(folder: int, name: str, base: str) -> SkillEntry:
                 head += chunk if path == HEAD_FILE else b""
         total += size
         resources.append({"uri": uri_of(base, path), "digest": f"sha256:{digest.hexdigest()}", "size": size})
-    frontmatter = parse_skill(head, name, f"{name}/{HEAD_FILE}").head
+    # The name that the URI ends with, which clients compare.
+    frontmatter = {**parse_skill(head, name, f"{name}/{HEAD_FILE}").head, "name": name}
     return SkillEntry({"uri": uri_of(base, HEAD_FILE), "frontmatter": frontmatter, "resources": resources}, total)
 
 

@@ -47,17 +47,14 @@ MAX_FILE_BYTES = 256 * 1024
 
 
 class Skill(NamedTuple):
-    """A skill as it was when it was found. `root` is the folder of the configuration that it is in.
-
-    `remark`: what other readers of it may not take; empty for nothing.
-    """
+    """A skill as it was when it was found. `root` is the folder of the configuration that it is in."""
 
     root: Path
     folder: str
     name: str
     description: str
     tools: tuple[str, ...]
-    remark: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def line(self) -> str:
@@ -90,7 +87,7 @@ class Skills(FunctionProvider):
         self._skills, self._problems = await site.in_thread(_find_skills, self.config.folders, site.config_dir)
         for text in self._problems:
             self.log.error("%s", text)
-        for text in self._list_remarks():
+        for text in self._notes():
             self.log.warning("%s", text)
         self._extensions = (SkillsExtension([_EntryShelf(site, self._skills)]),)
         described = [ToolDefinition(name=skill.name, description=skill.description) for skill in self._skills.values()]
@@ -111,11 +108,10 @@ class Skills(FunctionProvider):
         callers: Mapping[str, Mapping[str, bool]] = {}
         with suppress(LookupError):  # in a registry without a host
             callers = self._site.service(CallableTools).by_caller()
-        lacking = find_lacking(self._skills.values(), callers)
-        return [*self._problems, *self._list_remarks(), *too_large, *lacking]
+        return [*self._problems, *self._notes(), *too_large, *find_lacking(self._skills.values(), callers)]
 
-    def _list_remarks(self) -> Sequence[str]:
-        return [skill.remark for skill in self._skills.values() if skill.remark]
+    def _notes(self) -> Sequence[str]:
+        return [note for skill in self._skills.values() for note in skill.notes]
 
     def tools(self) -> Sequence[ToolDefinition]:
         """Return the tools; the description of `load_skill` has the first skills, a line each."""
@@ -233,7 +229,7 @@ def _find_skills(folders: Sequence[str], base: Path) -> tuple[dict[str, Skill], 
     found: dict[str, Skill] = {}
     problems: list[str] = []
     for folder in folders:
-        root = base / folder
+        root, before = base / folder, len(found) + len(problems)
         try:
             with opened_folder(root) as opened:
                 if HEAD_FILE in os.listdir(opened) and _add(
@@ -246,6 +242,8 @@ def _find_skills(folders: Sequence[str], base: Path) -> tuple[dict[str, Skill], 
             raise InvalidDefinition(
                 f"folders: {folder!r} cannot be read: {error.strerror}; a relative path begins at {base}"
             ) from None
+        if len(found) + len(problems) == before:
+            problems.append(f"{folder}: no folder in it has a {HEAD_FILE}; name the folder that the skills are in")
         if len(found) > MAX_SKILLS:
             raise InvalidDefinition(f"folders: there are more than {MAX_SKILLS} skills; name fewer folders")
     return found, problems
@@ -267,7 +265,7 @@ def _add_below(found: dict[str, Skill], problems: list[str], opened: int, root: 
 
 
 def _add(found: dict[str, Skill], problems: list[str], folder: int, skill: Skill, shown: str) -> bool:
-    """Add a skill, or what is wrong with it; return whether its `SKILL.md` is one."""
+    """Add a skill, or what is wrong with it; return whether its `SKILL.md` is wholly one by the specification."""
     place = f"{shown}/{HEAD_FILE}"
     try:
         read = parse_skill(read_below(folder, HEAD_FILE, MAX_FILE_BYTES), skill.name, place)
@@ -281,8 +279,10 @@ def _add(found: dict[str, Skill], problems: list[str], folder: int, skill: Skill
         other = found[read.name].root / found[read.name].folder
         problems.append(f"{place}: the skill {read.name!r} is in {other} too, which comes first; rename one")
     else:
-        found[read.name] = skill._replace(description=read.description, tools=read.tools, remark=read.remark)
-    return True
+        found[read.name] = skill._replace(
+            name=read.name, description=read.description, tools=read.tools, notes=read.notes
+        )
+    return not read.notes
 
 
 def _open(stack: ExitStack, skill: Skill) -> int:

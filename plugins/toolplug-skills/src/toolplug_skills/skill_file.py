@@ -14,9 +14,9 @@ from toolplug.foreign import cleaned_description
 HEAD_FILE = "SKILL.md"
 MAX_NAME = 64
 MAX_DESCRIPTION = 1024
-"""Characters, by the specification; skills that everybody uses have longer descriptions, and are served."""
+"""Characters, by the specification."""
 
-_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_NO_NAME = re.compile(r"[^a-z0-9]+")
 _END = re.compile(r"^---[ \t]*\r?$", re.MULTILINE)
 _KEY = re.compile(r"[A-Za-z][\w-]*")
 _NOT_PLAIN = "\"'|>[{&*!#"
@@ -26,7 +26,7 @@ _NOT_PLAIN = "\"'|>[{&*!#"
 class SkillFile(NamedTuple):
     """What a `SKILL.md` says: `head` is all of its head, `text` what follows it; `tools` are named in the head.
 
-    `remark`: what other readers of it may not take, with its place; empty for nothing.
+    `notes`: what is not by the specification and costs nothing, each as `place: what; the fix`.
     """
 
     name: str
@@ -34,7 +34,7 @@ class SkillFile(NamedTuple):
     tools: tuple[str, ...]
     text: str
     head: Mapping[str, Value]
-    remark: str
+    notes: tuple[str, ...]
 
 
 class NotASkill(Exception):
@@ -44,7 +44,7 @@ class NotASkill(Exception):
 def parse_skill(data: bytes, folder: str, shown: str) -> SkillFile:
     """Return what a `SKILL.md` says. Raises `NotASkill`.
 
-    folder: the name of its folder, which must be that of the skill
+    folder: the name of its folder, which should be that of the skill, and is where the head has none
     shown: the path of the file in messages
     """
     try:
@@ -58,22 +58,39 @@ def parse_skill(data: bytes, folder: str, shown: str) -> SkillFile:
         raise NotASkill(f"{shown}:1: it has no head; begin it with lines `---`, `name:`, `description:` and `---`")
     document = _head(rest[: end.start()], shown)
     head = document.value
-    name, description = head.get("name"), head.get("description")
-    if not isinstance(name, str) or len(name) > MAX_NAME or not _NAME.fullmatch(name):
-        what = f"a name has at most {MAX_NAME} of a-z, 0-9 and single hyphens, and is {name!r}"
-        raise NotASkill(_at(document, "name", shown, "no name" if name is None else what))
-    if name != folder:
-        raise NotASkill(
-            _at(document, "name", shown, f"the skill {name!r} is in the folder {folder!r}; name both the same")
-        )
+    name, notes = _name(document, folder, shown)
+    description = head.get("description")
     if not isinstance(description, str) or not description.strip():
         raise NotASkill(_at(document, "description", shown, "no description; say what it does and when to use it"))
-    remark = ""
     if len(description) > MAX_DESCRIPTION:
-        said = f"the description has {len(description)} characters; clients need not take more than {MAX_DESCRIPTION}"
-        remark = _at(document, "description", shown, said)
-    described = cleaned_description(" ".join(description.split()))
-    return SkillFile(name, described, _tools(head), rest[end.end() :].lstrip("\r\n"), head, remark)
+        said = (
+            f"the description has {len(description)} characters; the first {MAX_DESCRIPTION} are used, make it shorter"
+        )
+        notes.append(_at(document, "description", shown, said))
+    described = cleaned_description(" ".join(description[:MAX_DESCRIPTION].split()))
+    return SkillFile(name, described, _tools(head), rest[end.end() :].lstrip("\r\n"), head, tuple(notes))
+
+
+def _name(document: Document, folder: str, shown: str) -> tuple[str, list[str]]:
+    """Return the name: that of the head, else of the folder, as the specification writes names. Raises `NotASkill`."""
+    given = document.value.get("name")
+    stated = given if isinstance(given, str) else ""
+    name = _legal(stated) or _legal(folder)
+    rule = f"a name has at most {MAX_NAME} of a-z, 0-9 and single hyphens"
+    if not name:
+        raise NotASkill(_at(document, "name", shown, f"{rule}, and is {given!r}; give it one, to its folder too"))
+    if name != stated:
+        said = "no name" if given is None else f"{rule}, and is {given!r:.200}"
+        return name, [_at(document, "name", shown, f"{said}; {name!r} is taken, write that")]
+    if name != folder:
+        return name, [
+            _at(document, "name", shown, f"the skill {name!r} is in the folder {folder!r}; name both the same")
+        ]
+    return name, []
+
+
+def _legal(text: str) -> str:
+    return _NO_NAME.sub("-", text.lower()).strip("-")[:MAX_NAME].rstrip("-")
 
 
 def _head(head: str, shown: str) -> Document:

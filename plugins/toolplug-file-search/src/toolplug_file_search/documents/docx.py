@@ -1,4 +1,4 @@
-"""The text of Word documents as Markdown: headings, lists, tables, notes, headers and footers.
+"""The text of Word documents as Markdown: headings, lists, tables, notes, comments, diagrams, headers and footers.
 
 Read by hand from the XML with lxml: mammoth and its like end at the first reference that leads nowhere (12 of 30
 damaged documents), and leave out fields, ruby, direction marks, equations, headers and footers without a word.
@@ -25,6 +25,8 @@ _SKIPPED = frozenset(
     {"del", "delText", "moveFrom", "instrText", "Fallback", "pPr", "rPr", "sectPr", "sdtPr", "tblPr", "trPr", "tcPr"}
 )
 """Elements without text of the document: deleted text, codes of fields, a second form of the same, properties."""
+_BESIDE = ("footnotes", "endnotes", "comments.", "diagrams/data", "charts/chart")
+"""The beginnings of parts with text that stands beside that of the document, in the order in which it follows."""
 _CHARACTERS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-", "softHyphen": ""}
 _LEVELS = 6
 
@@ -88,8 +90,8 @@ def read_docx(name: str, content: bytes) -> tuple[str, list[str]]:
     levels = _heading_levels(parts)
     embedded = _embedded_text(parts, main)
     texts = [_Body(levels, embedded).text(root)]
-    for kind in ("footnotes", "endnotes"):
-        texts.append(_part_text(parts, f"word/{kind}.xml", levels))
+    for kind in _BESIDE:
+        texts += [_part_text(parts, part, levels) for part in parts.names(f"word/{kind}")]
     headers = dict.fromkeys(_part_text(parts, part, levels) for part in parts.names("word/header"))
     footers = dict.fromkeys(_part_text(parts, part, levels) for part in parts.names("word/footer"))
     return "\n\n".join(filter(None, [*headers, *texts, *footers])), parts.left_out

@@ -22,9 +22,9 @@ _INLINE = frozenset(
 
 
 def read_html(page: str) -> str:
-    """Return a page as Markdown, so that its headings are found; without scripts, styles, navigation and images.
+    """Return a page as Markdown, so that its headings are found; without scripts, styles and navigation.
 
-    A page that is nested too deeply for that, or takes too long, becomes plain text.
+    Of an image its text is left. A page that is nested too deeply for that, or takes too long, becomes plain text.
     """
     lxml: Any = import_module("lxml.html")
     try:
@@ -58,6 +58,8 @@ def _markdown(page: str) -> str:
     title = soup.title.get_text(" ", strip=True) if soup.title else ""
     for part in soup([*_SILENT, "title"]):
         part.decompose()
+    for image in soup("img", alt=True):
+        image.replace_with(f" {image['alt']} ")
     text = str(converter.convert_soup(soup)).strip()
     return text if not title or title in text else f"# {title}\n\n{text}"
 
@@ -76,6 +78,8 @@ class _PlainText(HTMLParser):
             self._silent = tag
         self._depth += tag == self._silent
         self._break(tag)
+        if tag == "img":
+            self.handle_data(f" {dict(attrs).get('alt') or ''} ")
 
     def handle_endtag(self, tag: str) -> None:
         self._depth -= tag == self._silent

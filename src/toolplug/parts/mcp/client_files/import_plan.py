@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ MAX_ID = 64
 _EDITOR_VARIABLES = (
     *("cwd", "userHome", "execPath", "pathSeparator", "/", "defaultBuildTask"),
     *("workspaceFolder", "workspaceFolderBasename", "workspaceRoot", "relativeFile", "relativeFileDirname"),
+    *("extensionPath", "workspacePath"),  # of extensions of Gemini CLI
     *("file", "fileBasename", "fileBasenameNoExtension", "fileDirname", "fileExtname", "fileWorkspaceFolder"),
     *("lineNumber", "selectedText"),
 )
@@ -122,6 +124,8 @@ class Variables:
         """Return the value with `${NAME}` in place of editors' variables; all but the environment's are to be set."""
 
         def own(found: re.Match[str]) -> str:
+            if found["editor"] in ("/", "pathSeparator"):
+                return os.sep
             variable = _variable(found["name"] or found["editor"] or (found["stored"] or "").partition(".")[2])
             if found["kind"] != "env":
                 self._values.setdefault(variable, found[0])

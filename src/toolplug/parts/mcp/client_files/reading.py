@@ -17,7 +17,7 @@ import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from toolplug.config.document import parse_document
-from toolplug.config.nearest import name_hint
+from toolplug.config.nearest import nearest
 from toolplug.config.units import own_text, right_shape
 from toolplug.config.yaml_tree import Mark, problem_at, shown_path
 from toolplug.errors import ConfigError, Problem
@@ -142,6 +142,10 @@ def _json(data: bytes, file: Path) -> object:
             raise ConfigError([problem_at(str(file), mark, "not_json", f"not JSON: {error.msg}")]) from None
 
 
+def _list(value: object) -> list[object]:
+    return cast("list[object]", value) if isinstance(value, list) else []
+
+
 def _mapping(value: object) -> dict[str, object]:
     return cast("dict[str, object]", value) if isinstance(value, dict) else {}  # keys of all three formats are text
 
@@ -152,7 +156,8 @@ def _entries(file: Path, whole: Mapping[str, object]) -> Iterator[tuple[tuple[st
     if not places:
         names = ", ".join(".".join(path) for path in SECTIONS)
         shape = f'it should read {{"mcpServers": {{"name": {{"command": …}}}}}}; servers are read from {names}'
-        hint = name_hint("mcpServers", [key for key in whole if key != "mcpServers"]) or shape
+        near = nearest("mcpServers", [key for key in whole if key != "mcpServers"])
+        hint = shape if near is None else f"nearest: {near!r}"
         message = "the file has no mapping 'mcpServers'"
         raise ConfigError([Problem(code="no_servers", message=message, file=str(file), hint=hint)])
     for path, value in places:
@@ -163,7 +168,7 @@ def _server_lists(whole: Mapping[str, object]) -> Iterator[tuple[tuple[str, ...]
     """Yield the first place of servers that the file has, then that of each project (Claude Code)."""
     for path in SECTIONS:
         found: object = _below(whole, path)
-        if isinstance(found, dict) or (isinstance(found, list) and found):
+        if isinstance(found, dict) or any(map(_mapping, _list(found))):
             yield path, found
             break
     for name, project in _mapping(whole.get("projects")).items():
@@ -198,6 +203,8 @@ def _in_our_words(entry: Mapping[str, object]) -> Mapping[str, object]:
     """Return a server's entry in the words of `ClientServer`; what is null counts as absent."""
     found = {WORDS.get(key, key): item for key, item in entry.items() if item is not None}
     found.pop("name", None)
+    if isinstance(found.get("transport"), str):  # Mistral Vibe, and what registries print
+        found.setdefault("type", found.pop("transport"))
     if found.get("source") == "custom":  # Zed
         del found["source"]
     command = found.get("command")
