@@ -22,6 +22,8 @@ UV := $(BIN)/python -m uv
 # On a terminal uv shows how far it is.
 QUIET := $(shell test -t 2 || echo --quiet)
 EVERYTHING = --constraint constraints.txt --editable ".[$(EXTRAS)]" --group dev $(PLUGINS:%=--editable %)
+# pip says what failed, and not what to do about it.
+NOT_INSTALLED = { echo "make $(MAKECMDGOALS): a package could not be installed (see above). Is the package index reachable? A folder of wheels does as well: make $(MAKECMDGOALS) PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER" >&2; exit 1; }
 CODE := $(wildcard src tests plugins benchmarks examples docs/generator .ci)
 BRANCH_FLOOR := 86
 WORKERS := 4
@@ -41,8 +43,8 @@ setup: $(READY)  ## Make .venv with everything that the other commands use
 $(READY): VERSION pyproject.toml constraints.txt $(addsuffix /pyproject.toml,$(PLUGINS) $(ENGINES)) | python-version
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing toolplug, its plugins and all tools into $(VENV): a minute or two, once."
-	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1" "$(shell grep ^uv== constraints.txt)"
-	$(UV) pip install $(QUIET) --python $(BIN)/python $(EVERYTHING) || $(BIN)/python -m pip install --quiet $(EVERYTHING)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1" "$(shell grep ^uv== constraints.txt)" || $(NOT_INSTALLED)
+	$(UV) pip install $(QUIET) --python $(BIN)/python $(EVERYTHING) || $(BIN)/python -m pip install --quiet $(EVERYTHING) || $(NOT_INSTALLED)
 	$(BIN)/python -m pip install --quiet --no-deps $(ENGINES:%=--editable %)
 	@touch $@
 
@@ -51,8 +53,8 @@ $(READY): VERSION pyproject.toml constraints.txt $(addsuffix /pyproject.toml,$(P
 $(SERVE_READY): VERSION pyproject.toml constraints.txt $(CONFIG) $(addsuffix /pyproject.toml,$(PLUGINS)) | python-version
 	@echo "Installing the server into $(VENV): less than a minute, once."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(SERVE_PIP) hatchling hatch-fancy-pypi-readme editables
-	$(SERVE_PIP) --no-build-isolation --editable ".[$(SERVE_EXTRAS)]" $(SERVED:%=--editable %)
+	$(SERVE_PIP) hatchling hatch-fancy-pypi-readme editables || $(NOT_INSTALLED)
+	$(SERVE_PIP) --no-build-isolation --editable ".[$(SERVE_EXTRAS)]" $(SERVED:%=--editable %) || $(NOT_INSTALLED)
 	@touch $@
 
 $(CONFIG):

@@ -21,6 +21,20 @@ function prepareButtons() {
   }
 }
 
-new MutationObserver(prepareButtons).observe(document.body, {childList: true, subtree: true});
-prepareButtons();
+// A table that is wider than the screen is moved with the arrow keys.
+function prepareTables() {
+  for (const wide of document.querySelectorAll(".md-typeset__scrollwrap")) {
+    if (wide.scrollWidth > wide.clientWidth) wide.tabIndex = 0;
+    else wide.removeAttribute("tabindex");
+  }
+}
+
+function prepare() {
+  prepareButtons();
+  prepareTables();
+}
+
+addEventListener("resize", prepareTables);
+new MutationObserver(prepare).observe(document.body, {childList: true, subtree: true});
+prepare();
 document.querySelector(".md-search").setAttribute("aria-label", "Search");

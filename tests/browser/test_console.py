@@ -51,6 +51,7 @@ SCREENS: dict[str, dict[str, Any]] = {
     "light": {"viewport": {"width": 1360, "height": 900}, "color_scheme": "light"},
     "dark": {"viewport": {"width": 1360, "height": 900}, "color_scheme": "dark"},
     "phone": {"viewport": {"width": 390, "height": 844}, "color_scheme": "light", "has_touch": True},
+    "small": {"viewport": {"width": 320, "height": 256}, "color_scheme": "light"},  # 1280 by 1024 at 400 percent
 }
 KEY = "only-for-tests-5d1c"
 VALID_S = 8

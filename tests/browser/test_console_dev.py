@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from httpx2 import AsyncClient
@@ -123,7 +123,47 @@ async def test_a_tool_is_found_and_called_by_keys_alone(chromium: Browser, dev: 
         await expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
 
 
-MOST_KEYS = 12
+@pytest.mark.requirement("I33-keys")
+async def test_the_keyboard_keeps_its_place_after_each_action(chromium: Browser, dev: Serving) -> None:
+    async with opened(chromium) as page:
+
+        async def press(name: str, *, role: Literal["button", "listbox"], leads_to: str) -> None:
+            await page.get_by_role("button", name=name, exact=True).focus()
+            await page.keyboard.press("Enter")
+            await expect(page.get_by_role(role, name=leads_to, exact=True)).to_be_focused()
+
+        await page.goto(f"{dev.url}/console#/tools/price")
+        await page.get_by_label("item").fill("tea")
+        await press("Call", role="button", leads_to="Call")  # which was disabled while the call ran
+        await expect(page.get_by_role("region", name="Try it").get_by_role("status")).to_contain_text("success")
+        await page.goto(f"{dev.url}/console#/tools/pack")
+        await page.get_by_role("button", name="Add an item").click()
+        await page.get_by_role("button", name="Remove item 1 of boxes").focus()
+        await page.keyboard.press("Enter")
+        await expect(page.locator("fieldset.nested")).to_be_focused()
+        await page.goto(f"{dev.url}/console#/calls")
+        await page.get_by_role("listbox").focus()
+        await page.keyboard.press("ArrowDown")
+        await press("Close", role="listbox", leads_to="Calls, the newest first")
+        await page.set_viewport_size({"width": 390, "height": 844})
+        await page.goto(f"{dev.url}/console#/tools")
+        await page.get_by_role("listbox").focus()
+        await page.keyboard.press("ArrowDown")
+        await expect(page.locator(".split")).to_be_focused()
+        await press("‹ All tools", role="listbox", leads_to="Tools")
+
+
+async def test_what_is_chosen_is_seen_in_the_colours_of_the_system_alone(chromium: Browser, dev: Serving) -> None:
+    async with opened(chromium) as page:
+        await page.emulate_media(forced_colors="active")
+        await page.goto(f"{dev.url}/console#/tools/price")
+        chosen = page.get_by_role("option", name="price", selected=True)
+        assert await chosen.evaluate("each => getComputedStyle(each).outlineStyle") == "solid"
+        await page.goto(f"{dev.url}/console#/waterfall")
+        assert await page.locator(".bar").first.evaluate("each => getComputedStyle(each).forcedColorAdjust") == "none"
+
+
+MOST_KEYS = 8
 """Of each of the five tasks, letters and Enter included."""
 SHOP = """from toolplug import tool
 

@@ -39,6 +39,15 @@ def test_the_help_names_every_value_in_words_and_not_by_its_type_in_python(run: 
 
 
 @pytest.mark.requirement("I2-7-help")
+@pytest.mark.parametrize("line", LINES)
+def test_the_text_of_an_option_has_a_third_of_80_columns(run: Run, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    rows = run(*line.split(), "--help").out.splitlines()
+    help_row = next(row for row in rows if "--help " in row and "Show this" in row)
+    assert 80 - help_row.index("Show this") >= 27, "a second name such as --no-x has a column of its own"
+
+
+@pytest.mark.requirement("I2-7-help")
 def test_the_help_lists_every_command(run: Run) -> None:
     done = run("--help")
     assert done.code == 0

@@ -101,6 +101,7 @@ def test_text_is_no_boolean() -> None:
     assert refusal('enabled: "false"\n') == [
         "p.yaml:1:10: enabled: should be true or false (without quotes), not 'false'"
     ]
+    assert refusal("enabled: yes\n") == ["p.yaml:1:10: enabled: should be true or false, not 'yes'"]
 
 
 @pytest.mark.requirement("C-2-wrong-value")

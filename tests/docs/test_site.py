@@ -26,8 +26,14 @@ HOW_TOS = sorted(page.relative_to(ROOT / "docs").as_posix() for page in ROOT.glo
 WIDTHS = """() => [
   document.documentElement.scrollWidth - innerWidth,
   [...document.querySelectorAll("pre code")].map((code) => code.scrollWidth - code.clientWidth),
+  [...document.querySelectorAll(".md-typeset table:not([class])")].map((table) => [...table.rows[0].cells])
+    .filter((cells) => cells.length <= 4 && cells.at(-1).getBoundingClientRect().left > innerWidth - 80)
+    .map((cells) => cells[0].textContent),
 ]"""
-"""By how many pixels the page, and each of its blocks of code, is wider than what shows it."""
+"""By how many pixels the page, and each of its blocks of code, is wider than what shows it.
+
+Last, the tables of up to four columns whose last one begins out of sight.
+"""
 
 VIOLATIONS = """() => axe.run(document, {resultTypes: ["violations"]}).then(({violations}) =>
   violations.map(({id, nodes}) => `${id}: ${nodes.map(({html}) => html).join(", ").slice(0, 300)}`))"""
@@ -99,9 +105,10 @@ def _cut(site: Path) -> Iterator[str]:
             for width in (1440, 390):
                 window.set_viewport_size({"width": width, "height": 900})
                 window.wait_for_function("width => innerWidth === width", arg=width)
-                wide, blocks = window.evaluate(WIDTHS)
-                if wide > 0 or any(each > 1 for each in blocks):
-                    yield f"{page.parent.relative_to(site)} at {width}: {wide}, {[each for each in blocks if each > 1]}"
+                wide, blocks, tables = window.evaluate(WIDTHS)
+                cut = [each for each in blocks if each > 1]
+                if wide > 0 or cut or tables:
+                    yield f"{page.parent.relative_to(site)} at {width}: {wide}, {cut}, {tables}"
         browser.close()
 
 

@@ -19,7 +19,8 @@ def dev(
     code: CodeArgument = None,
     config: ConfigOption = None,
     port: PortOption = 8080,
-    opens: Annotated[bool, typer.Option("--open/--no-open", help="Open the console in a browser.")] = True,
+    opens: Annotated[bool, typer.Option("--open", hidden=True)] = True,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the console in a browser.")] = False,
     log_format: LogFormatOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -37,7 +38,7 @@ def dev(
     file = config_file(config)
     terminal = sys.stderr.isatty() and not as_json and log_format != "json"
     log_service(config, people=terminal or log_format == "text", traces=terminal, worker=None)
-    options = {"watch": True, "shows": terminal, "traces": True, "opens": opens}
+    options = {"watch": True, "shows": terminal, "traces": True, "opens": opens and not no_open}
     raise typer.Exit(
         import_serving(SERVING).serve(file, address="127.0.0.1", port=port, insecure_no_auth=False, **options)
     )

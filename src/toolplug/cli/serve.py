@@ -81,10 +81,8 @@ def serve(
         int,
         typer.Option("--workers", min=1, max=64, metavar="N", help="Serve with N processes, which share the store."),
     ] = 1,
-    console: Annotated[
-        bool,
-        typer.Option("--console/--no-console", help="On loopback without `auth`: serve the console by default."),
-    ] = True,
+    console: Annotated[bool, typer.Option("--console", hidden=True)] = True,  # what it is without its opposite
+    no_console: Annotated[bool, typer.Option("--no-console", help="Serve no console.")] = False,
     locked: LockedOption = False,
     opens: Annotated[bool, typer.Option("--open", help="Open the console in a browser.")] = False,
     log_format: LogFormatOption = None,
@@ -126,7 +124,8 @@ def serve(
     options = {"address": host, "port": port, "insecure_no_auth": insecure_no_auth, "locked": locked}
     if workers > 1 and worker is None:
         raise typer.Exit(import_serving(_WORKERS).serve_with_workers(file, count=workers, **options))
-    options |= {"watch": reload, "shows": terminal and not quiet, "console": console, "opens": opens, "worker": worker}
+    options |= {"watch": reload, "shows": terminal and not quiet, "opens": opens, "worker": worker}
+    options["console"] = console and not no_console
     raise typer.Exit(import_serving(SERVING).serve(file, **options))
 
 

@@ -286,12 +286,15 @@ class _Report:
         return ""
 
     def _in_own_words(self, fault: _Fault) -> Problem:
-        scalar = not isinstance(self._value(fault.path), dict | list)
+        value, named = self._value(fault.path), fault.error.get("ctx", {}).get("key")
+        scalar = not isinstance(value, dict | list)
         if scalar and not self._show(fault.path):
             message = "is not valid (the value is not shown)"
         else:
             message = mask_secrets(own_text(fault.error), secrets_of(self.section, self.model)) or "is not valid"
-        return self.section.problem(self._whole(fault.path), code="wrong_value", message=message)
+        at_key = isinstance(value, dict) and named in value
+        path = (*fault.path, str(named)) if at_key else fault.path
+        return self.section.problem(self._whole(path), code="wrong_value", message=message, at_key=at_key)
 
     def _show(self, path: KeyPath) -> str:
         """Return the value as the file has it, the kind of a collection, or an empty text for a secret."""

@@ -152,11 +152,11 @@ class RunSettings(FileMapping, extra="allow", json_schema_extra={"additionalProp
         engines = self.model_extra or {}
         for name, settings in engines.items():
             known = (*RunSettings.model_fields, *find_engines())
-            if name not in known or not isinstance(settings, Mapping):
-                what = "its settings are a mapping"
-                if name not in known:
-                    what = f"{name_hint(name, known)}; an engine is a package to install, such as toolplug-ray"
-                raise PydanticCustomError("no_engine", "has the unknown key {key}: {what}", {"key": name, "what": what})
+            if name not in known:
+                what = f"{name_hint(name, known)}; an engine is a package to install, such as toolplug-ray"
+                raise PydanticCustomError("no_engine", "unknown key '{key}': {what}", {"key": name, "what": what})
+            if not isinstance(settings, Mapping):
+                raise PydanticCustomError("no_mapping", "the settings of the engine {key} are a mapping", {"key": name})
         places = [name for name in ("process", "worker") if getattr(self, name)] + [*engines]
         if len(places) > 1:
             raise PydanticCustomError("two_places", "has {keys}; keep one of them", {"keys": " and ".join(places)})

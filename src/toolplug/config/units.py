@@ -203,6 +203,8 @@ def right_shape(error: ErrorDetails, written: object = None) -> str | None:
     in_words = _PATTERNS.get(given.get("pattern", ""))
     if phrase is None or in_words:
         return in_words
+    if written not in (None, "true", "false"):
+        phrase = phrase.removesuffix(" (without quotes)")
     return phrase.format_map(given | {name: _in_its_units(given[name], written) for name in _BOUNDS & given.keys()})
 
 

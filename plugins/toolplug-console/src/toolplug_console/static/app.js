@@ -1,7 +1,7 @@
 // The shell of the console: who looks, which page, light or dark, and whether the host answers.
 import { ApiProblem, ask, connection, storedKey, takeDecisionKey, useKey } from "./api.js";
 import { html, render, Text, useCallback, useLayoutEffect, useRef, useState } from "./ui.js";
-import { Keyboard } from "./keyboard.js";
+import { keepFocus, Keyboard } from "./keyboard.js";
 import { PAGES } from "./pages.js";
 
 const THEME = "toolplug-console-theme";
@@ -180,3 +180,4 @@ colour(chosenTheme());  // before the host answers, not after a first page in ot
 const root = document.getElementById("console");
 root.replaceChildren();  // preact leaves what was painted before it
 render(html`<${App}/>`, root);
+keepFocus(root);

@@ -51,6 +51,42 @@ export function Keyboard({ pages, visitor }) {
       <div class="actions"><button type="button" onClick=${close}>Close</button></div><//>`}`;
 }
 
+const isDrawn = (node) => node.isConnected && node.offsetHeight > 0;
+
+/**
+ * The keyboard keeps its place: a button that was disabled for a moment gets the focus back; where what had it is gone,
+ * the list beside it gets it, else what was around it. Not the next button: who presses Enter twice would do two things.
+ */
+export function keepFocus(root) {
+  let path = [];  // what has the focus, and what is around it
+  let waits = false;
+  const restore = () => {
+    waits = false;
+    if (!path.length || document.activeElement !== document.body || document.querySelector("dialog[open]")) return;
+    if (isDrawn(path[0])) {
+      if (!path[0].disabled) path[0].focus({ preventScroll: true });
+      return;
+    }
+    const around = path.find(isDrawn);
+    const list = around && [...around.querySelectorAll(".virtual")].find(isDrawn);
+    const next = list ?? around;
+    if (!next) return;
+    if (next.tabIndex < 0) next.tabIndex = -1;
+    next.focus({ preventScroll: true });
+  };
+  addEventListener("focusin", ({ target }) => {
+    path = [];
+    for (let node = target; node && node !== root; node = node.parentElement) path.push(node);
+  });
+  addEventListener("pointerdown", () => { path = []; }, true);  // who points elsewhere leaves the place
+  // After the next frame: only then the focus is taken from what is disabled.
+  new MutationObserver(() => {
+    if (waits || !path.length) return;
+    waits = true;
+    requestAnimationFrame(() => setTimeout(restore));
+  }).observe(root, { childList: true, subtree: true, attributes: true, attributeFilter: ["disabled", "data-open"] });
+}
+
 /** A window above the page, with the focus; Esc and a click beside it close it. */
 export function Dialog({ label, close, children, class: name = "" }) {
   const box = useRef(null);

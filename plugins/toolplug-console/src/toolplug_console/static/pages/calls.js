@@ -27,7 +27,7 @@ export function Calls({ visitor, rest }) {
   return html`<header class="page"><div><h1>Calls</h1><p class="quiet">Every call as it is answered${visitor.can("operator") ? ", of all tenants" : " for your tenant"}, refused ones too.</p></div>
       <div class="actions"><span class="live" data-state=${paused ? "paused" : state} role="status">${paused ? "paused" : { live: "live", connecting: "connecting", refused: "not allowed" }[state]}</span>
         <button type="button" aria-pressed=${paused} onClick=${() => setPaused(!paused)}>${paused ? "Go on" : "Pause"}</button>
-        <button type="button" disabled=${!calls.length} onClick=${clear}>Clear</button></div></header>
+        <button type="button" onClick=${clear}>Clear</button></div></header>
     <div class="toolbar">
       <div class="grow"><${Search} value=${search} onInput=${setSearch} label="Search tools, callers, sessions and ids"/></div>
       <label>Status<select value=${status} onChange=${(event) => setStatus(event.target.value)}><option value="">all</option><option value="failed">all but success</option>${

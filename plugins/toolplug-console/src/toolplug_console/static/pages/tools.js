@@ -3,7 +3,7 @@ import { ask, events, ROOT, storedKey, useAnswer, useEvents } from "../api.js";
 import { SignIn } from "../connections.js";
 import { hourOf, Spark, useHour } from "../measures.js";
 import { argumentsOf, Fields, fieldsOf } from "../schema_form.js";
-import { Badge, Card, Code, Copy, count, duration, Empty, html, Loading, Part, Problem, Search, Text, useLayoutEffect, useMemo, useRef, useState, VirtualList } from "../ui.js";
+import { Badge, Card, Code, Copy, count, duration, Empty, html, Loading, Part, Problem, Search, shown, Text, useLayoutEffect, useMemo, useRef, useState, VirtualList } from "../ui.js";
 
 const ROW = 40;
 const WIDE = "(min-width: 52.01rem)";
@@ -206,17 +206,21 @@ function TryIt({ name, definition, query, visitor }) {
         call?.running && html`<button type="button" onClick=${() => control.current.abort()}>Cancel</button>`}
         <span class="apart"></span><${CopyAs} body=${{ name, arguments: argumentsOf(fields, values).arguments, ...(query.agent && { agent: query.agent }), ...(query.session && { session: query.session }) }}/></div>
     </form>
-    <div aria-live="polite">
-      ${call?.running && html`<${Progress} progress=${call.progress}/>`}
-      ${call?.error && html`<${Problem} error=${call.error}/>`}
-      ${call?.result && html`<${Result} result=${call.result} seconds=${call.seconds} request=${call.request} again=${run} visitor=${visitor}/>`}
-    </div>
+    ${call?.running && html`<progress value=${call.progress?.total ? call.progress.progress : undefined} max=${call.progress?.total || 1} aria-label="Progress of the call"></progress>`}
+    <div class="labels" role="status"><${HowItGoes} call=${call} wrong=${wrong}/></div>
+    ${call?.error && html`<${Problem} error=${call.error}/>`}
+    ${call?.result && html`<${Result} result=${call.result} request=${call.request} again=${run} visitor=${visitor}/>`}
   <//>`;
 }
 
-function Progress({ progress }) {
-  return html`<div><progress value=${progress?.total ? progress.progress : undefined} max=${progress?.total || 1} aria-label="Progress of the call"></progress>
-    <p class="quiet">${progress ? html`${progress.progress}${progress.total ? ` of ${progress.total}` : ""} <${Text} value=${progress.message ?? ""} longest=${200}/>` : "Waiting for the tool …"}</p></div>`;
+/** A call in one line, which a screen reader reads out; its result is a region of its own. */
+function HowItGoes({ call, wrong }) {
+  if (call?.running) return html`<span class="quiet">${call.progress ? html`${call.progress.progress}${call.progress.total ? ` of ${call.progress.total}` : ""} <${Text} value=${call.progress.message ?? ""} longest=${200}/>` : "Waiting for the tool …"}</span>`;
+  const names = Object.keys(wrong);
+  if (names.length) return html`<span class="wrong">Not called: ${shown(names.join(", "), 200)} ${names.length === 1 ? "is" : "are"} not valid.</span>`;
+  const result = call?.result;
+  return result && html`<${Badge} value=${result.status}/><span class="quiet">${duration(call.seconds)} · ${count(result.output.length, "character")}</span>${
+    result.retry_after_s != null && html`<span class="quiet">retry in ${duration(result.retry_after_s)}</span>`}`;
 }
 
 const asPython = (value) => (value === true ? "True" : value === false ? "False" : value === null ? "None"
@@ -240,11 +244,9 @@ function Crash({ call, request }) {
   return data && html`<p class="why"><${Text} value=${data.line} longest=${1_000}/></p>${data.trace && html`<${Code} value=${data.trace} label="Trace" longest=${70_000}/>`}`;
 }
 
-function Result({ result, request, seconds, again, visitor }) {
+function Result({ result, request, again, visitor }) {
   const approval = result.metadata?.approval;
   return html`<div class="result">
-    <div class="labels"><${Badge} value=${result.status}/><span class="quiet">${duration(seconds)} · ${count(result.output.length, "character")}</span>${
-      result.retry_after_s != null && html`<span class="quiet">retry in ${duration(result.retry_after_s)}</span>`}</div>
     ${(result.parts ?? []).map((part, n) => html`<${Part} key=${n} part=${part}/>`)}
     ${(result.output || !(result.parts ?? []).length) && html`<${Code} value=${result.structured !== undefined ? result.structured : result.output} label="Result"/>`}
     ${result.status === "panic" && request && visitor.can("operator") && html`<${Crash} call=${result.call_id} request=${request}/>`}

@@ -4,10 +4,10 @@ import { CallDetail } from "./calls.js";
 import { Gates } from "./tools.js";
 import { savePicture } from "../waterfall_picture.js";
 import { BY, groupsOf, isQuestion, ticksOf, tickText, tookText } from "../waterfall_groups.js";
-import { Badge, Card, clock, Copy, count, duration, Empty, html, Loading, roughly, Text, useLayoutEffect, useMemo, useRef, useState, VirtualList } from "../ui.js";
+import { Badge, Card, clock, Copy, count, duration, Empty, html, Loading, roughly, stateWord, Text, useLayoutEffect, useMemo, useRef, useState, VirtualList } from "../ui.js";
 
 const ROW = 64;
-const TICKS_WIDE = 8;
+const TICKS_WIDE = 6;
 const TICKS_NARROW = 4;
 const MOST_LANES = 100;
 const CALM_MS = 500;  // between two drawings, however many calls come
@@ -131,9 +131,9 @@ function Lane({ lane, group, tone, chosen, choose, left }) {
   const took = tookText(lane);
   return html`<div role="listitem" class=${`lane series-${tone}${lane.bars.some((bar) => bar.call === chosen) ? " chosen" : ""}`}>
     <button type="button" class="lane-name" onClick=${() => choose(last)} aria-pressed=${lane.bars.some((bar) => bar.call === chosen)}><strong><${Text} value=${lane.tool} longest=${100}/></strong>${
-      lane.attempts > 1 && html`<small class="again" title="The same tool, again after a failure">↻ ${lane.attempts}</small>`}<span class="unseen">, ${took ? `${last.status.replaceAll("_", " ")}, ${took}` : "waits for approval"}</span></button>
+      lane.attempts > 1 && html`<small class="again" aria-hidden="true" title="The same tool, again after a failure">↻ ${lane.attempts}</small>`}<span class="unseen">${lane.attempts > 1 && `, ${lane.attempts} attempts`}, ${took ? `${stateWord(last.status)}, ${took}` : "waits for approval"}</span></button>
     <span class="track" aria-hidden="true">${lane.waits.map((wait) => html`<i key=${wait.begins} class=${`bar wait${wait.open ? " open" : ""}`} style=${{ left: left(of(wait.begins)), width: left(of(wait.ends) - of(wait.begins)) }} title=${`waited ${duration(wait.ends - wait.begins)} for an approval`}>${of(wait.ends) - of(wait.begins) > WORDS_FIT && html`<b>${wait.open ? "waits" : roughly(wait.ends - wait.begins)}</b>`}</i>`)}${
       lane.bars.map((bar, n) => html`<i key=${bar.call.id} class=${`bar ${toneOf(bar.call)}${bar.call === chosen ? " chosen" : ""}`} style=${{ left: left(of(bar.begins)), width: left(of(bar.ends) - of(bar.begins)) }}
-        title=${`${bar.call.tool}: ${bar.call.status.replaceAll("_", " ")}, ${duration(bar.call.duration_s ?? 0)}`} onClick=${() => choose(bar.call)}></i>`)}</span>
+        title=${`${bar.call.tool}: ${stateWord(bar.call.status)}, ${duration(bar.call.duration_s ?? 0)}`} onClick=${() => choose(bar.call)}></i>`)}</span>
     <span class="lane-took" aria-hidden="true">${!took ? html`<${Badge} value="waiting"/>` : took === "not run" ? html`<${Badge} tone="calm">not run<//>` : took}</span></div>`;
 }
