@@ -38,7 +38,7 @@ DocumentName = Annotated[str, Field(pattern=TOOLSET_NAME, description="2 to 50 o
 
 class _ToolsetPart(BaseModel):
     model_config: ClassVar[ConfigDict] = ConfigDict(
-        extra="forbid", strict=True, frozen=True, alias_generator=to_camel, validate_by_name=False
+        extra="forbid", strict=True, frozen=True, alias_generator=to_camel, validate_by_name=False, defer_build=True
     )
 
 
