@@ -11,8 +11,9 @@ from prometheus_client.metrics_core import Metric
 
 from toolplug.catalog.call import ToolStatus
 from toolplug.crashes import CodeOwner
-from toolplug.execution.accounting import BUCKETS, DEFAULT_NAMESPACE, CallAccounting, CallMetrics
+from toolplug.execution.accounting import BUCKETS, DEFAULT_NAMESPACE, CallAccounting
 from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.metrics import CallMetrics
 from toolplug.execution.plans import CallServices
 from toolplug.host.file.tool_servers import Status
 from toolplug.host.operations import FAST_BUCKETS, MeasuredStore, Operations

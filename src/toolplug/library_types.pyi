@@ -10,6 +10,9 @@ from jsonschema_rs import (
     validator_for,
 )
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from starlette.routing import Route, compile_path
 from typer import Typer
@@ -51,12 +54,16 @@ __all__ = [
     "CollectorRegistry",
     "Configuration",
     "ConversationTools",
+    "CounterMetricFamily",
     "FairThreads",
+    "GaugeMetricFamily",
+    "HistogramMetricFamily",
     "HostApprovals",
     "HostPart",
     "HostSession",
     "HostSessions",
     "LockCheck",
+    "Metric",
     "ModelTools",
     "Policy",
     "Processes",
@@ -75,6 +82,7 @@ __all__ = [
     "ValidationError",
     "ValidationErrorKind",
     "Validator",
+    "choose_encoder",
     "compile_path",
     "in_own_thread",
     "in_slices",

@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator
 import pytest
 import yaml
 
+from toolplug.config.composer import Composer, YamlRefused
 from toolplug.config.document import MAX_DOCUMENT_BYTES, parse_document
 from toolplug.config.yaml_tree import (
     MAX_DEPTH,
     MAX_EXPANDED_BYTES,
     MAX_NODES,
     MAX_PROBLEMS,
-    Composer,
-    YamlRefused,
 )
 from toolplug.errors import ConfigError
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from toolplug.config.document import Document, parse_document, read_document, syntax_problem
-from toolplug.config.yaml_tree import Composer, Mark
+from toolplug.config.composer import Composer, syntax_problem
+from toolplug.config.document import Document, parse_document, read_document
+from toolplug.config.yaml_tree import Mark
 from toolplug.errors import ConfigError
 
 

@@ -255,7 +255,8 @@ import asyncio, sys, threading
 from importlib.abc import MetaPathFinder
 from toolplug import Principal
 from toolplug.net.egress import Egress
-from toolplug.parts.credentials import exchange, oauth
+from toolplug.parts.credentials import oauth
+from toolplug.runtime import import_in_thread
 
 class Watch(MetaPathFinder):
     at = []
@@ -273,7 +274,7 @@ class Owner:
     url = None
 
 async def main():
-    await oauth.import_in_thread("httpx2")
+    await import_in_thread("httpx2")
     async with Tokens().http(Owner(), "https://issuer.example/token"):
         pass
 

@@ -11,15 +11,15 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
-
-import yaml
 
 from toolplug.config.units import DEFAULT_ORIGIN
 from toolplug.config.yaml_tree import (
     MAX_PROBLEMS,
-    Composer,
+    NOWHERE,
+    Composed,
     KeyPath,
     ListNode,
     MappingNode,
@@ -28,40 +28,12 @@ from toolplug.config.yaml_tree import (
     ScalarNode,
     ScalarValue,
     Value,
-    YamlRefused,
     problem_at,
     resolve_scalar,
     shown_path,
     value_of,
 )
 from toolplug.errors import ConfigError, Problem
-
-
-def syntax_problem(error: yaml.YAMLError, *, text: str, file: str) -> Problem:
-    """Return the parser's error as a problem. The parser's texts name characters, never values."""
-    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
-        return Problem(code="syntax", message="not valid YAML", file=file)
-    mark, begun = error.problem_mark, error.context_mark
-    lines = text.splitlines()
-    line = lines[mark.line] if mark.line < len(lines) else ""
-    code, message, hint = "syntax", f"not valid YAML: {error.problem}", ""
-    if error.context:
-        message += f" {error.context}"
-        if begun is not None and begun.line != mark.line:
-            message += f" that begins on line {begun.line + 1}"
-    before = line[: mark.column + 1]
-    if "\t" in before and not before.strip():
-        code, message, hint = "tab", "a tab cannot indent YAML", "indent with spaces"
-    elif "escape character" in (error.problem or ""):
-        hint = "in double quotes a backslash begins an escape; write the text in single quotes"
-    elif (error.problem or "").startswith(("did not find expected key", "did not find expected '-'")):
-        hint = "the keys of a mapping, and the dashes of a list, begin in the same column"
-    elif (error.problem or "").startswith("mapping values are not allowed"):
-        hint = "write a text with a colon in quotes, and a key on a line of its own"
-    elif "${" in line:
-        hint = 'inside { } and [ ] a reference is written in quotes: "${NAME}"'
-    return problem_at(file, Mark(line=mark.line + 1, column=mark.column + 1), code, message, hint)
-
 
 MAX_DOCUMENT_BYTES = 1024 * 1024
 
@@ -116,10 +88,9 @@ def _tag_directives(text: str, file: str) -> Iterator[Problem]:
             return
 
 
-# Without libyaml the same events come from PyYAML's own parser, only slower.
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_COMPOSER = "toolplug.config.composer"
+"""Imports the parser of YAML, which a host without such a file does not need."""
 _TOP = Mark(line=1, column=1)
-_NOWHERE = Mark(line=0, column=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,13 +137,13 @@ class Document:
     def position_of(self, path: KeyPath) -> Mark:
         """Return the position of the value; for a path that is not in the file, that of its nearest parent's key."""
         if not self.written:
-            return _NOWHERE
+            return NOWHERE
         found = self._descend(path)
         return found[-1][1].mark if len(found) > len(path) else found[-1][0]
 
     def key_mark(self, path: KeyPath) -> Mark:
         """Return the position of the value's key, or that of its nearest parent; an item of a list is its own key."""
-        return self._descend(path)[-1][0] if self.written else _NOWHERE
+        return self._descend(path)[-1][0] if self.written else NOWHERE
 
     def place(self, path: KeyPath) -> str:
         """Return `file:line` of the value's key, or of its nearest parent; the file alone if it has no line."""
@@ -229,18 +200,8 @@ def parse_document(data: bytes, *, file: str, problems: list[Problem] | None = N
     document has the first of two equal keys.
     """
     text = decode_source(data, file=file)
-    composer = Composer(file)
-    found = composer.problems
-    whole = False
-    try:
-        for event in _events(text):
-            composer.feed(event)
-        whole = True
-    except YamlRefused:
-        pass
-    except yaml.YAMLError as error:
-        found.append(syntax_problem(error, text=text, file=file))
-    root = composer.root
+    composed: Composed = import_module(_COMPOSER).compose(text, file)
+    root, found, whole = composed
     if root is None or (isinstance(root, ScalarNode) and root.plain and root.value is None):
         root = MappingNode(entries={}, mark=_TOP, weight=0, depth=0, nodes=0)
     elif not isinstance(root, MappingNode):
@@ -251,10 +212,6 @@ def parse_document(data: bytes, *, file: str, problems: list[Problem] | None = N
     if problems is not None:
         problems.extend(found)
     return Document(file=file, root=root)
-
-
-def _events(text: str) -> Iterator[yaml.Event]:
-    return yaml.parse(text, Loader=_LOADER)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  # untyped in its stubs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

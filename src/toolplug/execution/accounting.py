@@ -11,16 +11,11 @@ import logging
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from itertools import accumulate
 from time import time
 from typing import NamedTuple, Protocol
-
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from toolplug import library_types
 from toolplug.catalog.call import EMPTY, CallContext, Principal, ToolCall
@@ -161,40 +156,8 @@ class _ObservedCounters(CallCounters):
         self._on_call(self.provider, self.tool_name, status, seconds)
 
 
-def cumulate(counts: list[int], bounds: Sequence[float] = BUCKETS) -> list[tuple[str, float]]:
-    """Return `(upper bound, calls up to it)` for each bucket, as the exposition format of Prometheus has them."""
-    return list(zip([*map(str, bounds), "+Inf"], map(float, accumulate(counts)), strict=True))
-
-
-Counts = Iterable[tuple[str | tuple[str, ...], float]]
-"""The value of the label, or those of all labels, and the number."""
-
-
-def counter_family(name: str, text: str, labels: Sequence[str], counts: Counts) -> Metric:
-    """Return a family of counters."""
-    return _fill(CounterMetricFamily(name, text, labels=labels), counts)
-
-
-def gauge_family(name: str, text: str, labels: Sequence[str], counts: Counts) -> Metric:
-    """Return a family of gauges."""
-    return _fill(GaugeMetricFamily(name, text, labels=labels), counts)
-
-
-def _fill(family: CounterMetricFamily | GaugeMetricFamily, counts: Counts) -> Metric:
-    # A copy: a scrape runs in a thread while the loop counts on.
-    for values, count in tuple(counts):
-        family.add_metric([values] if isinstance(values, str) else values, count)
-    return family
-
-
-class UncheckedCollector(Collector):
-    """A collector whose names cannot clash with a provider's."""
-
-    def describe(self) -> Iterator[Metric]:
-        """Return no families, so that registering does not collect."""
-        return iter(())
-
-
+MAX_SERIES = 2_000
+"""Tools with metrics of their own: a scrape of 10,000 takes seconds (docs/reference/limits.md)."""
 MAX_LABELS = 200
 """Tools of a server, of a part or of a toolset's source that have metrics of their own; the others share one label."""
 OTHER = "_other"
@@ -397,64 +360,3 @@ def _label(level: LevelKey) -> str:
 
 
 DEFAULT_NAMESPACE = "antwort"
-MAX_SERIES = 2_000
-"""Tools with metrics of their own: a scrape of 10,000 takes seconds (docs/reference/limits.md)."""
-
-
-class CallMetrics(UncheckedCollector):
-    """The metrics of tool calls and provider routes, under a configurable namespace."""
-
-    def __init__(self, accounting: CallAccounting, namespace: str = DEFAULT_NAMESPACE) -> None:
-        self._accounting = accounting
-        self._namespace = namespace
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the families; label values are names from the configuration and statuses, never callers' text."""
-        yield from self._tools()
-        yield from self._routes()
-        accounting, prefix = self._accounting, self._namespace
-        yield counter_family(
-            f"{prefix}_http_refusals", "Requests that the host refused.", ["code"], accounting.refusals.items()
-        )
-        yield counter_family(
-            f"{prefix}_http_quota_refusals", "Requests over a quota, by quota.", ["quota"], accounting.quotas.items()
-        )
-        labels = ["provider", "tool_name", "rule"]
-        yield counter_family(
-            f"{prefix}_watched", "Calls that a watched rule would have denied.", labels, accounting.watched.items()
-        )
-
-    def _tools(self) -> Iterator[Metric]:
-        labels = ["provider", "tool_name"]
-        prefix = f"{self._namespace}_builtin_tool"
-        ended = CounterMetricFamily(f"{prefix}_executions", "Tool calls that ended.", labels=[*labels, "status"])
-        took = HistogramMetricFamily(f"{prefix}_duration_seconds", "Time from call to answer.", labels=labels)
-        running = GaugeMetricFamily(f"{prefix}_in_flight", "Tools that run now, abandoned ones too.", labels=labels)
-        every = [item for item in self._accounting.all_counters() if item.listed or item.ended or item.in_flight]
-        for counters in every[:MAX_SERIES]:
-            names = [counters.provider, counters.tool_name]
-            for status, count in tuple(counters.ended.items()):
-                ended.add_metric([*names, status], count)
-            took.add_metric(names, cumulate(counters.buckets), counters.seconds)
-            running.add_metric(names, counters.in_flight)
-        text = f"Tools past the first {MAX_SERIES}, which have no lines of their own here."
-        capped = gauge_family(f"{prefix}_series_capped", text, [], [((), max(len(every) - MAX_SERIES, 0))])
-        by_gate: Counter[tuple[str, str]] = Counter()
-        for counters in every:
-            for gate, count in tuple((counters.refusals or {}).items()):
-                by_gate[counters.provider, gate] += count
-        limited = counter_family(
-            f"{prefix}_limited", "Calls that were limited, by what refused them.", ["provider", "gate"], by_gate.items()
-        )
-        return iter((ended, took, running, capped, limited))
-
-    def _routes(self) -> Iterator[Metric]:
-        labels = ["provider", "method", "path"]
-        prefix = f"{self._namespace}_builtin_api"
-        ended = CounterMetricFamily(f"{prefix}_requests", "Requests of provider routes.", labels=[*labels, "status"])
-        took = HistogramMetricFamily(f"{prefix}_duration_seconds", "Time from request to response.", labels=labels)
-        for (provider, method, path), counters in self._accounting.every_route():
-            for status, count in tuple(counters.ended.items()):
-                ended.add_metric([provider, method, path, status], count)
-            took.add_metric([provider, method, path], cumulate(counters.buckets), counters.seconds)
-        return iter((ended, took))

@@ -11,11 +11,10 @@ from importlib.metadata import version
 from time import perf_counter
 from typing import Literal, TypeVar, get_args
 
-from prometheus_client.core import HistogramMetricFamily
-from prometheus_client.metrics_core import Metric
-
+from toolplug import library_types
 from toolplug.errors import StoreConflict, StoreError
-from toolplug.execution.accounting import CallAccounting, UncheckedCollector, counter_family, cumulate, gauge_family
+from toolplug.execution.accounting import CallAccounting
+from toolplug.execution.metrics import UncheckedCollector, counter_family, cumulate, gauge_family
 from toolplug.runtime.tasks import SingleFlight
 from toolplug.stores.store import DelegatingStore, Record, Store
 
@@ -93,7 +92,7 @@ class Operations(UncheckedCollector):
             return error
         return None
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[library_types.Metric]:
         """Yield the families."""
         build = {"version": version("toolplug"), "python": platform.python_version()}
         yield self._gauge("build_info", "The version that runs; always 1.", build, 1.0)
@@ -120,15 +119,15 @@ class Operations(UncheckedCollector):
         if self._waiting is not None:
             yield self._gauge("approvals_waiting", "Calls that wait for a person's decision.", {}, self._waiting)
 
-    def _gauge(self, name: str, text: str, labels: Mapping[str, str], value: float) -> Metric:
+    def _gauge(self, name: str, text: str, labels: Mapping[str, str], value: float) -> library_types.Metric:
         return gauge_family(f"{self._namespace}_{name}", text, [*labels], [((*labels.values(),), float(value))])
 
-    def _http(self) -> Iterator[Metric]:
+    def _http(self) -> Iterator[library_types.Metric]:
         labels, prefix = ["method", "path"], f"{self._namespace}_http"
         yield counter_family(
             f"{prefix}_requests", "Requests of the host's own routes.", [*labels, "status"], self._statuses.items()
         )
-        took = HistogramMetricFamily(
+        took = library_types.HistogramMetricFamily(
             f"{prefix}_request_duration_seconds", "Time from request to the start of the response.", labels=labels
         )
         # A copy: `/metrics` collects in a thread while requests are counted in the loop.
@@ -136,9 +135,9 @@ class Operations(UncheckedCollector):
             took.add_metric(names, cumulate(durations.counts, FAST_BUCKETS), durations.seconds)
         yield took
 
-    def _collect_stored(self) -> Iterator[Metric]:
+    def _collect_stored(self) -> Iterator[library_types.Metric]:
         prefix = f"{self._namespace}_store"
-        took = HistogramMetricFamily(
+        took = library_types.HistogramMetricFamily(
             f"{prefix}_operation_duration_seconds", "Time that an operation of the store takes.", labels=["operation"]
         )
         for operation, durations in self._store.took.items():

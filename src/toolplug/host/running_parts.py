@@ -7,12 +7,11 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Hashable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import Any, NamedTuple, Self, TypeVar
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 from weakref import WeakValueDictionary
 
-from prometheus_client import CollectorRegistry, Metric
-from prometheus_client.registry import Collector
-
+from toolplug import library_types
 from toolplug.catalog.call import CallContext, Principal, ToolCall
 from toolplug.catalog.catalog import Catalog, merged
 from toolplug.catalog.definition import ToolDefinition, check_provider_tool_name
@@ -127,48 +126,16 @@ class PartTools:
         return await found[1].execute(call, context)
 
 
-class PartMetrics(CollectorRegistry):
-    """The metrics of one open part of a plugin, which the host has as one collector.
+_METRICS = "toolplug.host.part_metrics"
+"""Imports prometheus-client."""
 
-    So the part that a reload opens in place of another has metrics of the same names before that one is closed.
-    """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._own: dict[Collector, None] = {}
-        self._shown_in: CollectorRegistry | None = None
+class ShownMetrics(Protocol):
+    """The metrics of a plugin's part."""
 
-    def register(self, collector: Collector) -> None:
-        """Add a collector. Raises `ValueError` for a name that is taken, once the part is open in the host as well."""
-        super().register(collector)
-        self._own[collector] = None
-        if (host := self._shown_in) is None:
-            return
-        host.unregister(self)  # it checks names only when a collector is registered
-        try:
-            host.register(self)
-        except ValueError:
-            self.unregister(collector)
-            host.register(self)
-            raise
-
-    def show_in(self, host: CollectorRegistry | None) -> None:
+    def show_in(self, host: library_types.CollectorRegistry | None) -> None:
         """Have the metrics in the host's, None: no longer. Raises `ValueError` for a name that is taken."""
-        if self._shown_in is not None:
-            self._shown_in.unregister(self)
-        if host is not None:
-            host.register(self)
-        self._shown_in = host
-
-    def unregister(self, collector: Collector) -> None:
-        """Remove a collector."""
-        super().unregister(collector)
-        del self._own[collector]
-
-    def describe(self) -> Iterator[Metric]:
-        """Yield the families of its collectors, so that none of another's name is taken into the host."""
-        for each in [*self._own]:
-            yield from getattr(each, "describe", tuple)()
+        ...
 
 
 class _OpenPart(NamedTuple):
@@ -176,7 +143,7 @@ class _OpenPart(NamedTuple):
 
     part: HostPart[Any]
     running: RunningPart[Any]
-    metrics: PartMetrics | None = None
+    metrics: ShownMetrics | None = None
 
     def goes_on_as(self, part: HostPart[Any]) -> bool:
         """Return whether it goes on as this part: a reload may have read other code of a plugin."""
@@ -339,7 +306,7 @@ class RunningParts:
             self._begun[part.name] = _OpenPart(part, await part.open(self._services, settings))
             return
         begun: list[_OpenPart] = []
-        metrics = PartMetrics()
+        metrics = import_module(_METRICS).PartMetrics()
 
         async def begin() -> None:
             running = await part.open(self._services._replace(metrics=metrics), settings)

@@ -9,11 +9,9 @@ from concurrent.futures import Future
 from types import MappingProxyType
 from typing import NamedTuple
 
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
-
+from toolplug import library_types
 from toolplug.crashes import CodeOwner, log_crash
-from toolplug.execution.accounting import UncheckedCollector, counter_family
+from toolplug.execution.metrics import UncheckedCollector, counter_family
 from toolplug.runtime.threads import begun_in_own_thread
 
 _LOG = logging.getLogger("toolplug.providers")
@@ -33,7 +31,7 @@ class Collected(NamedTuple):
 
     owner: CodeOwner
     labelled: bool
-    collectors: Sequence[Collector]
+    collectors: Sequence[library_types.Collector]
 
 
 class LeftOut(NamedTuple):
@@ -59,11 +57,13 @@ class ProviderCollectors(UncheckedCollector):
         self._within_s = within_s
         self._errors: Counter[str] = Counter()
         self.left_out: dict[LeftOut, None] = {}
-        self._asked: dict[int, Future[list[Metric]]] = {}  # by the collector's id; its thread keeps it alive
+        self._asked: dict[
+            int, Future[list[library_types.Metric]]
+        ] = {}  # by the collector's id; its thread keeps it alive
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[library_types.Metric]:
         """Yield each family once, then the number of errors."""
-        families: dict[str, Metric] = {}
+        families: dict[str, library_types.Metric] = {}
         givers: dict[str, str] = {}
         for active in self._active():
             for collector in active.collectors:
@@ -76,7 +76,7 @@ class ProviderCollectors(UncheckedCollector):
         name, text = f"{self._namespace}_builtin_collector_errors", "Scrapes that a provider's collector failed."
         yield counter_family(name, text, ["provider"], self._errors.items())
 
-    def _families(self, active: Collected, collector: Collector) -> list[Metric]:
+    def _families(self, active: Collected, collector: library_types.Collector) -> list[library_types.Metric]:
         try:
             return [
                 family for family in self._asked_in_time(collector) if self._is_theirs(active.owner.key, family.name)
@@ -102,7 +102,7 @@ class ProviderCollectors(UncheckedCollector):
             _LOG.warning(text, family, key, own, extra=FINDING)
         return False
 
-    def _asked_in_time(self, collector: Collector) -> list[Metric]:
+    def _asked_in_time(self, collector: library_types.Collector) -> list[library_types.Metric]:
         """Return the families of a collector. One that still hangs since an earlier scrape is not called again."""
         asked = self._asked.get(id(collector))
         if asked is None or asked.done():
@@ -116,10 +116,10 @@ class ProviderCollectors(UncheckedCollector):
                 self._asked.pop(id(collector), None)
 
 
-def _merge(families: dict[str, Metric], family: Metric, labels: Mapping[str, str]) -> None:
+def _merge(families: dict[str, library_types.Metric], family: library_types.Metric, labels: Mapping[str, str]) -> None:
     samples = [sample._replace(labels={**labels, **sample.labels}) for sample in family.samples]
     kept = families.get(family.name)
     if kept is None:
         # A new one: the collector may return the same object at each scrape, and samples are added to it.
-        kept = families[family.name] = Metric(family.name, family.documentation, family.type, family.unit)
+        kept = families[family.name] = library_types.Metric(family.name, family.documentation, family.type, family.unit)
     kept.samples.extend(samples)

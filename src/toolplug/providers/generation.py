@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from prometheus_client.registry import Collector
-
+from toolplug import library_types
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.offering import Offering
 from toolplug.catalog.plan import CallTracer
@@ -51,7 +50,7 @@ class Generation:
     catalog: Catalog
     offering: Offering
     routes: Sequence[BoundRoute]
-    collectors: Sequence[Collector]
+    collectors: Sequence[library_types.Collector]
     sign_in: SignInEndpoints | None
     switch: SourceSwitch
     threads: ThreadRunner

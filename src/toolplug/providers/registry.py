@@ -13,12 +13,12 @@ from functools import partial
 from importlib import import_module
 from typing import NamedTuple, Self
 
-from prometheus_client import CollectorRegistry
-
+from toolplug import library_types
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, Conflict, merged
 from toolplug.errors import ConfigError, Problem, ProviderError
-from toolplug.execution.accounting import DEFAULT_NAMESPACE, CallAccounting, CallMetrics
+from toolplug.execution.accounting import DEFAULT_NAMESPACE, CallAccounting
 from toolplug.execution.live import LiveCatalog
+from toolplug.execution.metrics import CallMetrics
 from toolplug.execution.plans import CallServices, ToolsOf
 from toolplug.execution.run import UnknownCalls
 from toolplug.providers.collectors import FINDING, Collected, LeftOut, ProviderCollectors
@@ -113,7 +113,7 @@ class FunctionRegistry(LiveCatalog):
         self,
         providers: Mapping[str, ProviderLike] | Sequence[ProviderLike] = (),
         *,
-        metrics: CollectorRegistry | None = None,
+        metrics: library_types.CollectorRegistry | None = None,
         services: RegistryServices | None = None,
     ) -> None:
         self._services = services if services is not None else _without_host(self.within)
@@ -126,8 +126,8 @@ class FunctionRegistry(LiveCatalog):
         self._metrics = metrics
         self._provider_collectors = ProviderCollectors(self._collect, self._services.namespace)
         self._collectors = (
-            CallMetrics(self._services.calls.accounting, self._services.namespace),
-            self._provider_collectors,
+            CallMetrics(self._services.calls.accounting, self._services.namespace).as_collector(),
+            self._provider_collectors.as_collector(),
         )
         self._slots: tuple[ProviderSlot, ...] = ()
         self._of_parts = NO_PARTS
@@ -147,7 +147,7 @@ class FunctionRegistry(LiveCatalog):
         path: str | os.PathLike[str],
         *,
         environ: Mapping[str, str] | None = None,
-        metrics: CollectorRegistry | None = None,
+        metrics: library_types.CollectorRegistry | None = None,
     ) -> Self:
         """Return a registry of the `providers` section of a configuration file; other sections are ignored.
 

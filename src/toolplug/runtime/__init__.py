@@ -8,6 +8,7 @@ HOMES = {
     "LoopTimeout": "toolplug.runtime.timers",
     "TooManyWaiting": "toolplug.runtime.threads",
     "first_repeated": "toolplug.runtime.duplicates",
+    "import_in_thread": "toolplug.runtime.threads",
     "in_own_thread": "toolplug.runtime.threads",
     "log_crash": "toolplug.crashes",
     "wait_for_results": "toolplug.runtime.tasks",

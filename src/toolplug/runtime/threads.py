@@ -15,9 +15,11 @@ from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
+from importlib import import_module
 from queue import Empty, SimpleQueue
 from time import sleep
-from typing import TypeVar, cast
+from types import ModuleType
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 _CLOSED = "the provider is closed"
@@ -37,6 +39,22 @@ async def in_own_thread(function: Callable[[], T]) -> T:
     can have no more threads.
     """
     return await asyncio.wrap_future(begun_in_own_thread(function))
+
+
+_IMPORTED: dict[str, ModuleType] = {}
+
+
+async def import_in_thread(name: str, *, after: str = "") -> Any:
+    """Import a module in a thread of its own, as a large one would hold up the loop, and return it.
+
+    `after` names a package that is imported as a whole before it: of two threads that import different parts of one at
+    the same time, one can get an incomplete module. Raises what the import raises.
+    """
+    module = _IMPORTED.get(name)
+    if module is None:
+        names = (after, name) if after else (name,)
+        module = _IMPORTED[name] = await in_own_thread(lambda: [import_module(each) for each in names][-1])
+    return module
 
 
 def begun_in_own_thread(function: Callable[[], T], *, name: str = "toolplug-work") -> Future[T]:

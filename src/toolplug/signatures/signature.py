@@ -7,15 +7,13 @@ that are valid by their schema are converted to the types of the parameters.
 from __future__ import annotations
 
 import inspect
-import re
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
-from typing import Annotated, Any, ForwardRef, Literal, NamedTuple, Union, cast, get_args, get_origin
+from typing import Annotated, Any, ForwardRef, Literal, Union, cast, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen, MultipleOf
-from docstring_parser import ParseError, google, numpydoc, rest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticUndefined
@@ -40,6 +38,7 @@ from toolplug.signatures.described_arguments import (
     described_arguments,
     inline_models,
 )
+from toolplug.signatures.docstrings import read_docstring
 
 Arguments = Mapping[str, object]
 Convert = Callable[[Arguments], Arguments]
@@ -120,73 +119,6 @@ def _texts(value: object) -> Iterator[str]:
             stack += [*pairs.keys(), *pairs.values()]
         elif isinstance(node, list | tuple):
             stack += cast("Sequence[object]", node)
-
-
-_GOOGLE = frozenset(f"{section[0]}:" for section in google.DEFAULT_SECTIONS)
-_NUMPY = frozenset(section.title for section in numpydoc.DEFAULT_SECTIONS)
-_UNDERLINE = re.compile(r"-{3,}|={3,}")
-_REST_FIELD = re.compile(
-    r":(param|parameter|arg|argument|key|keyword|type|raises?|except|exception|returns?|rtype|yields?|ytype)\b[^:]*:"
-)
-_STRUCTURED = re.compile(r"[ \t]|[-*+>|#] ?|\d+[.)] |```")
-"""The start of a line that must not be reflowed: of a list, a table, a quotation, or code."""
-
-
-class Described(NamedTuple):
-    """A docstring in parts: `summary` is the text up to the first section, `parameters` has one line for each name."""
-
-    summary: str
-    parameters: Mapping[str, str]
-
-
-def read_docstring(function: object) -> Described:
-    """Read the docstring of a function; without one, summary and parameters are empty."""
-    text = inspect.getdoc(function) or ""
-    return Described(_summary(text), _parameters(text))
-
-
-def _summary(text: str) -> str:
-    """Return the text up to its first section, with each paragraph in one line unless it is a list or code."""
-    lines = text.splitlines()
-    end = next((number for number in range(len(lines)) if _begins_section(lines, number)), len(lines))
-    paragraphs = re.split(r"\n\s*\n", "\n".join(lines[:end]).strip())
-    return "\n\n".join(_reflow(paragraph) for paragraph in paragraphs)
-
-
-def _reflow(paragraph: str) -> str:
-    lines = paragraph.splitlines()
-    if any(_STRUCTURED.match(line) for line in lines):
-        return "\n".join(line.rstrip() for line in lines)
-    return _line(paragraph)
-
-
-def _begins_section(lines: list[str], number: int) -> bool:
-    line, following = lines[number].strip(), lines[number + 1 : number + 2]
-    underlined = bool(following) and _UNDERLINE.fullmatch(following[0].strip()) is not None
-    return line in _GOOGLE or (line in _NUMPY and underlined) or _REST_FIELD.match(line) is not None
-
-
-def _parameters(text: str) -> Mapping[str, str]:
-    """Return the parameters as read in the style that finds most of them."""
-    found: dict[str, str] = {}
-    for style in (google, numpydoc, rest):
-        try:
-            parsed = style.parse(f"…\n\n{text}")  # a docstring that begins with a section is an error to the parser
-        except ParseError:
-            continue
-        # in NumPy style several may share one description: `first, second : int`
-        named = {
-            name.strip().lstrip("*"): _line(item.description or "")
-            for item in parsed.params
-            for name in item.arg_name.split(",")
-        }
-        # Each parser reads text of another style as a few odd parameters, or none.
-        found = named if len(named) > len(found) else found
-    return found
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())
 
 
 _SCALARS: frozenset[object] = frozenset({str, bool, float, type(None), Any, object})

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from random import Random
 
 import pytest
@@ -23,7 +24,7 @@ from tests.virtual_time import VIRTUAL, virtual_clock
 
 from toolplug.catalog.call import CallContext, Credentials, Principal
 from toolplug.errors import ToolUnavailable
-from toolplug.parts.credentials import issuers, oauth
+from toolplug.parts.credentials import exchange, oauth
 from toolplug.parts.credentials.tokens import UserConnection, UserTokens, user_key
 from toolplug.stores.memory import MemoryStore
 
@@ -46,12 +47,13 @@ def anyio_backend() -> object:
 
 @pytest.fixture(autouse=True)
 def _without_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give the module of issuers at once: a virtual loop waits for no thread that imports it."""
+    """Give each module at once: a virtual loop waits for no thread that imports it."""
 
-    async def loaded() -> object:
-        return issuers
+    async def loaded(name: str) -> object:
+        return import_module(name)
 
-    monkeypatch.setattr(oauth, "issuers_module", loaded)
+    monkeypatch.setattr(oauth, "import_in_thread", loaded)
+    monkeypatch.setattr(exchange, "import_in_thread", loaded)
 
 
 @pytest.mark.slow

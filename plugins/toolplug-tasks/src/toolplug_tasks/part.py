@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from toolplug import HostPart, PartServices, RunningPart, Ticket
-from toolplug.runtime import in_own_thread
+from toolplug.runtime import import_in_thread
 from toolplug_tasks.settings import TaskSettings
 
 
@@ -45,15 +45,9 @@ class TasksPart(RunningPart[TaskSettings]):
         await self.tasks.aclose()
 
 
-def _import_extension() -> ModuleType:
-    # All of it first: two threads that import different parts of it at once would wait for each other.
-    import_module("mcp")
-    return import_module("toolplug_tasks.extension")
-
-
 async def _open(services: PartServices, settings: TaskSettings) -> TasksPart:
     # The SDK of the protocol, a second at the first time.
-    code = await in_own_thread(_import_extension)
+    code = await import_in_thread("toolplug_tasks.extension", after="mcp")
     return TasksPart(services, settings, code)
 
 

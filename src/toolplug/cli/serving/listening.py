@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import socket
 import tempfile
-import webbrowser
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 from toolplug.errors import ConfigError, Problem
@@ -49,14 +48,14 @@ def page_opener(url: str) -> Generator[Callable[[], Awaitable[object]]]:
     with tempfile.TemporaryDirectory(prefix="toolplug-") as folder:
         page = Path(folder, "console.html")
         page.touch(0o600)
-        target = html.escape(url)
+        target: str = import_module("html").escape(url)
         page.write_text(
             f'<!DOCTYPE html><meta charset="utf-8"><title>toolplug</title>'
             f'<meta http-equiv="refresh" content="0;url={target}"><a href="{target}">Open the console</a>\n',
             "utf-8",
             newline="\n",
         )
-        yield partial(in_own_thread, partial(webbrowser.open, page.as_uri()))
+        yield partial(in_own_thread, partial(import_module("webbrowser").open, page.as_uri()))
 
 
 def bind(address: str, port: int, *, joins: bool = False) -> socket.socket:
@@ -65,7 +64,9 @@ def bind(address: str, port: int, *, joins: bool = False) -> socket.socket:
     `joins`: other processes of this user may listen on the same port, and share its connections.
     """
     try:
-        family, kind, protocol, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+        # As bytes where it can be: for a text Python loads its tables of international names, which takes 0.2 MB.
+        named = address.encode() if address.isascii() else address
+        family, kind, protocol, _, where = socket.getaddrinfo(named, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, kind, protocol)
     except OSError as error:
         raise _bind_error(address, port, error) from None

@@ -15,12 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Self, TypeAlias
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
-
+from toolplug import library_types
 from toolplug.execution.accounting import OnCall
+from toolplug.execution.metrics import UncheckedCollector
 from toolplug.host.file.configuration import Coded, ConfigFiles, Configuration, Source
 from toolplug.host.host import Host, reader_of
 from toolplug.packages.entry_points import Installed
@@ -104,7 +101,7 @@ class WorkerHost(Host):
         super().__init__(files, None, partial(_read_shared, locked=locked), on_call=on_call)
         self._workers = WorkerMetrics(place, self._own_families)
 
-    async def scrape(self) -> CollectorRegistry:
+    async def scrape(self) -> library_types.CollectorRegistry:
         """Return the metrics of all workers."""
         return await self._workers.merge(f"{self.settings.metrics.namespace}_")
 
@@ -119,7 +116,7 @@ class WorkerHost(Host):
         return await in_own_thread(partial(_families, registry.collect()))
 
 
-def _families(metrics: Iterable[Metric]) -> list[Family]:
+def _families(metrics: Iterable[library_types.Metric]) -> list[Family]:
     return [
         (
             metric.name,
@@ -159,7 +156,7 @@ class WorkerMetrics:
                 path.unlink()
                 self._file(self._name, await self._own())
 
-    async def merge(self, prefix: str) -> CollectorRegistry:
+    async def merge(self, prefix: str) -> library_types.CollectorRegistry:
         """Return the families of all workers as one registry; `prefix` is that of the names of our own."""
         names = {path.stem for path in self._folder.glob("*.sock")} - {self._name}
         # One question at a time to each worker: one that is late would collect them.
@@ -173,13 +170,16 @@ class WorkerMetrics:
             answers |= {name: found for name, task in asked.items() if task in done and (found := task.result())}
         ended = {path.stem: path for path in self._folder.glob("*.json") if path.stem not in answers}
         filed = [_read_file(path) for path in ended.values()]
-        registry = CollectorRegistry()
-        registry.register(_Merged([*_merge(answers, filed), self._up(f"{prefix}worker_up", answers)]))
+        registry = library_types.CollectorRegistry()
+        merged = _Merged([*_merge(answers, filed), self._up(f"{prefix}worker_up", answers)])
+        registry.register(merged.as_collector())
         return registry
 
-    def _up(self, name: str, answers: Mapping[str, object]) -> Metric:
+    def _up(self, name: str, answers: Mapping[str, object]) -> library_types.Metric:
         numbers = {_number(answered) for answered in answers}
-        family = GaugeMetricFamily(name, "1 if the worker has answered this scrape, else 0.", labels=["worker"])
+        family = library_types.GaugeMetricFamily(
+            name, "1 if the worker has answered this scrape, else 0.", labels=["worker"]
+        )
         for number in range(1, self._place.count + 1):
             family.add_metric([str(number)], float(str(number) in numbers))
         return family
@@ -235,22 +235,24 @@ def _number(name: str) -> str:
     return name.partition("-")[0]
 
 
-class _Merged(Collector):
-    def __init__(self, families: Sequence[Metric]) -> None:
+class _Merged(UncheckedCollector):
+    def __init__(self, families: Sequence[library_types.Metric]) -> None:
         self._families = families
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[library_types.Metric]:
         """Yield the families."""
         return iter(self._families)
 
 
-def _merge(answers: Mapping[str, Sequence[Family]], ended: Iterable[Sequence[Family]]) -> Iterator[Metric]:
+def _merge(
+    answers: Mapping[str, Sequence[Family]], ended: Iterable[Sequence[Family]]
+) -> Iterator[library_types.Metric]:
     """Yield each family once: counts of all are added up, other samples get the label `worker`."""
-    merged: dict[str, Metric] = {}
+    merged: dict[str, library_types.Metric] = {}
     sums: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
     for number, families in [*((_number(name), found) for name, found in answers.items()), *(("", it) for it in ended)]:
         for name, text, kind, samples in families:
-            family = merged.setdefault(name, Metric(name, text, kind))
+            family = merged.setdefault(name, library_types.Metric(name, text, kind))
             added = sums.setdefault(name, {})
             for sample, labels, value in samples:
                 if kind not in _SUMMED:

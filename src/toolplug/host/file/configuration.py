@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeGuard
 
-import yaml
 from pydantic import ValidationError
 
 from toolplug.catalog.call import HOST_SCOPES
 from toolplug.config.document import Document, expanded_keys, parse_document, read_document
 from toolplug.config.nearest import name_hint
 from toolplug.config.problems import problems_of, read_secret_files, without_faults
-from toolplug.config.yaml_tree import MAX_PROBLEMS, KeyPath, Value
+from toolplug.config.yaml_tree import MAX_PROBLEMS, NOWHERE, KeyPath, MappingNode, Value, node_of
 from toolplug.crashes import outline_error
 from toolplug.errors import ConfigError, Problem, StoreMisused
 from toolplug.host.file.part_sections import (
@@ -308,9 +307,10 @@ def document_of(source: Source, problems: list[Problem] | None = None) -> Docume
         return _document_of_code(os.fspath(source))
     if not isinstance(source, Mapping):
         return read_document(source, problems)
+    yaml = import_module("yaml")  # not needed for a Python file
     try:
         # Through YAML, so that a mapping gets the same checks, with the same places, as a file.
-        text = yaml.safe_dump(dict(source), sort_keys=False, allow_unicode=True)
+        text: str = yaml.safe_dump(dict(source), sort_keys=False, allow_unicode=True)
     except yaml.YAMLError as error:
         reason = str(error).split("\n", 1)[0]
         raise ConfigError([Problem(code="not_plain", message=f"the settings are not plain data: {reason}")]) from None
@@ -324,9 +324,9 @@ def _type_of_code(path: str) -> str:
 def _document_of_code(path: str) -> Document:
     """Return the configuration that a Python file alone stands for: one provider, with the name of the file."""
     key = re.sub(r"[^a-z0-9]+", "_", Path(path).stem.lower()).strip("_") or "file"
-    # JSON is YAML: the name of a file may have quotes and colons.
-    text = f"providers: {{{key}: {{type: {json.dumps(_type_of_code(path))}, enabled: true}}}}"
-    return replace(parse_document(text.encode(), file=path), written=False)
+    root = node_of({"providers": {key: {"type": _type_of_code(path), "enabled": True}}}, NOWHERE)
+    assert isinstance(root, MappingNode)
+    return Document(file=path, root=root, written=False)
 
 
 _ApiKeys = Mapping[int, ApiKey]

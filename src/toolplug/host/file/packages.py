@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import EntryPoint
@@ -25,7 +24,8 @@ def known_package(type_name: str, table: str, known: Collection[str]) -> str:
     module, colon, name = type_name.partition(":")
     if colon and table == "packages":
         return f"a class in a file is written as ./{module.replace('.', '/').strip('/')}.py:{name}"
-    packages = tomllib.loads(files("toolplug.host.file").joinpath("known_packages.toml").read_text("utf-8"))[table]
+    text = files("toolplug.host.file").joinpath("known_packages.toml").read_text("utf-8")
+    packages: dict[str, str] = import_module("tomllib").loads(text)[table]
     if type_name in packages:
         return f"pip install {packages[type_name]}"
     near = nearest(type_name, (*known, *packages))

@@ -10,7 +10,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
-from prometheus_client.registry import Collector
 from pydantic import BaseModel
 
 from toolplug.catalog.call import Principal
@@ -20,6 +19,7 @@ from toolplug.cluster.process_requests import ProcessRequests
 from toolplug.config.document import Document
 from toolplug.errors import ApiError, Problem
 from toolplug.execution.live import LiveCatalog
+from toolplug.execution.metrics import UncheckedCollector
 from toolplug.execution.plans import CallServices, Policy, ToolRule
 from toolplug.execution.resolved_limits import Limits
 from toolplug.execution.user_auth import UserAuth
@@ -199,7 +199,7 @@ class ToolServers(Protocol):
     def refresh_server(self, tenant: str | None, server: str) -> None:
         """Take note that a session begins to use the server's tools."""
 
-    def collectors(self, namespace: str) -> Iterable[Collector]:
+    def collectors(self, namespace: str) -> Iterable[UncheckedCollector]:
         """Return the collectors of their metrics."""
         return ()
 

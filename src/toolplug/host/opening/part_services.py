@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry
-
 from toolplug.catalog.call import Principal
 from toolplug.catalog.definition import SEARCH_SOURCE
 from toolplug.execution.executor import ToolExecutor
+from toolplug.execution.metrics import HostMetrics
 from toolplug.execution.plans import CallServices
 from toolplug.host.artifacts import SOURCE
 from toolplug.host.file.configuration import CurrentConfiguration
@@ -65,7 +64,7 @@ def part_services(
     records: HostRecords,
     current: CurrentConfiguration,
     services: CallServices,
-    metrics: CollectorRegistry,
+    metrics: HostMetrics,
     tools: ToolsForParts,
     session_over: Callable[[str], None],
     plugins: PluginManager,
@@ -79,7 +78,7 @@ def part_services(
         end_conversation=tools.toolsets.tools.end,
         calls=services,
         tools=tools,
-        metrics=metrics,
+        metrics=metrics.for_collectors(),
         namespace=current().settings.metrics.namespace,
         quotas=lambda: current().settings.quotas,
         origin=current.origin,

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
-from prometheus_client import CollectorRegistry
-
 from toolplug.catalog.catalog import Catalog
 from toolplug.execution.executor import open_catalog
+from toolplug.execution.metrics import HostMetrics
 from toolplug.execution.plans import CallServices
 from toolplug.host.admin.reload import wanted_providers
 from toolplug.host.admin.store_identity import hash_key, host_id
@@ -50,7 +49,7 @@ class Parts:
     current: CurrentConfiguration
     services: CallServices
     registry: FunctionRegistry
-    metrics: CollectorRegistry
+    metrics: HostMetrics
     operations: Operations
     records: HostRecords
     views: Views
@@ -74,7 +73,7 @@ class Parts:
         async with AsyncExitStack() as life:
             current = CurrentConfiguration(configuration)
             records = await life.enter_async_context(open_records(current, serving=serves.sessions))
-            store, requests, metrics = records.store, records.requests, CollectorRegistry()
+            store, requests, metrics = records.store, records.requests, HostMetrics()
             key = await open_host_key(current, store)
             approvals = PartApprovals()
             # A result that was too long is kept for as long as sessions live now (docs/reference/statuses.md).
@@ -89,7 +88,7 @@ class Parts:
             )
             offered = offer_services((saved, callable_tools), opened)
             own = registry_services(current, store, services, artifacts, offered, coded.plugins, key.sealer)
-            registry = await life.enter_async_context(FunctionRegistry(metrics=metrics, services=own))
+            registry = await life.enter_async_context(FunctionRegistry(metrics=metrics.for_collectors(), services=own))
             await registry.apply(wanted_providers(configuration, {}), configuration.plugin_paths())
             extensions = coded.plugins.mcp_extensions
             needed = ServerServices(store, services, requests, current, coded.servers, serves.servers, extensions)

@@ -94,7 +94,7 @@ class CamelBody(BaseModel):
     """A body: closed, frozen, and without conversions that a client would not expect."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
-        extra="forbid", strict=True, frozen=True, alias_generator=to_camel, validate_by_name=False
+        extra="forbid", strict=True, frozen=True, alias_generator=to_camel, validate_by_name=False, defer_build=True
     )
 
 

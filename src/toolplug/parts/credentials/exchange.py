@@ -28,12 +28,12 @@ from toolplug.parts.credentials.oauth import (
     MAX_CACHED,
     POLL_S,
     OAuthCredentials,
-    import_in_thread,
     loop_time,
 )
 from toolplug.parts.credentials.tokens import KeptConnection, UserConnection, UserTokens, user_key
 from toolplug.runtime.keyed_locks import KeyedLocks
 from toolplug.runtime.lru import LeastRecentlyUsed
+from toolplug.runtime.threads import import_in_thread
 from toolplug.stores.store import name_digest
 
 GRANT = "urn:ietf:params:oauth:grant-type:token-exchange"

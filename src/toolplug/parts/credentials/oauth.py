@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from functools import partial
-from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -26,7 +23,7 @@ from toolplug.parts.credentials.tokens import KeptConnection, TokenRecords, User
 from toolplug.providers.provider import SignInEndpoints
 from toolplug.runtime.keyed_locks import KeyedLocks
 from toolplug.runtime.lru import LeastRecentlyUsed
-from toolplug.runtime.threads import in_own_thread
+from toolplug.runtime.threads import import_in_thread
 from toolplug.stores.store import Store, name_digest
 
 CLIENTS = "credentials/client/"
@@ -381,11 +378,3 @@ async def issuers_module() -> ModuleType:
     if find_spec("mcp") is None:
         raise ToolUnavailable("user_auth.oauth needs the extra: pip install 'toolplug[mcp]'", code="not_installed")
     return await import_in_thread("toolplug.parts.credentials.issuers")
-
-
-async def import_in_thread(name: str) -> Any:
-    """Import a module in a thread: a client of HTTP would block the loop for more than a tenth of a second."""
-    module = sys.modules.get(name)
-    if module is not None and not getattr(module.__spec__, "_initializing", False):  # as the import system asks
-        return module
-    return await in_own_thread(partial(import_module, name))

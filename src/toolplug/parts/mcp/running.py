@@ -13,16 +13,14 @@ from types import TracebackType
 from typing import Any, Protocol, Self, get_args
 from weakref import WeakValueDictionary
 
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
-
+from toolplug import library_types
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering
 from toolplug.cluster.followed import PAUSE_S
 from toolplug.errors import StoreError
-from toolplug.execution.accounting import UncheckedCollector, counter_family, gauge_family
 from toolplug.execution.live import LiveCatalog, MergedExecutor
+from toolplug.execution.metrics import UncheckedCollector, counter_family, gauge_family
 from toolplug.execution.run import UnknownCalls
 from toolplug.host.file.settings import Scope
 from toolplug.host.file.tool_servers import (
@@ -343,7 +341,7 @@ class HostServers:
         if self._loaded is not None:
             self._loaded.refresh_server(tenant, server)
 
-    def collectors(self, namespace: str) -> Iterable[Collector]:
+    def collectors(self, namespace: str) -> Iterable[UncheckedCollector]:
         """Return the collector of the metrics of discovery."""
         return (ServerMetrics(self._records, self._discoveries, namespace),)
 
@@ -371,7 +369,7 @@ class ServerMetrics(UncheckedCollector):
         self._discoveries = discoveries
         self._prefix = f"{namespace}_mcp"
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[library_types.Metric]:
         """Yield the metric families."""
         records, prefix = tuple(self._records()), self._prefix
         states = Counter(record.status for record in records)

@@ -124,7 +124,7 @@ _CLIENT = "toolplug.parts.responses.openai_backend"
 async def open_responses(services: PartServices, settings: ResponsesSettings) -> ResponsesService:
     """Open the part; the client of the model's server is loaded where the host serves."""
     changes = PrefixChanges(services.namespace)
-    services.metrics.register(changes)
+    services.metrics.register(changes.as_collector())
     running = ResponsesService(
         services.store, settings, services.end_conversation, services.processes, services.calls.hooks, changes
     )

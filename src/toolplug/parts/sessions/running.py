@@ -50,7 +50,7 @@ class RunningSessions(RunningPart[SessionSettings]):
         """Load the sessions of the store. Raises `StoreError`."""
         async with AsyncExitStack() as life:
             await life.enter_async_context(self.service)
-            metrics = SessionMetrics(self.service, self._services.namespace)
+            metrics = SessionMetrics(self.service, self._services.namespace).as_collector()
             self._services.metrics.register(metrics)
             life.callback(self._services.metrics.unregister, metrics)
             life.push_async_callback(self.queued.aclose)

@@ -9,14 +9,13 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple, Self, get_args
 
-from prometheus_client.core import HistogramMetricFamily
-from prometheus_client.metrics_core import Metric
-
+from toolplug import library_types
 from toolplug.catalog.call import Principal, check_code
 from toolplug.catalog.text import clean_text, pluralize
 from toolplug.cluster.processes import Processes
 from toolplug.errors import ApiError, RecordDamaged, SessionGone, SessionNotFound, StoreConflict, StoreRefused
-from toolplug.execution.accounting import UncheckedCollector, audit, counter_family, cumulate, gauge_family
+from toolplug.execution.accounting import audit
+from toolplug.execution.metrics import UncheckedCollector, counter_family, cumulate, gauge_family
 from toolplug.host.quotas.settings import Owner, quota_exceeded
 from toolplug.parts.sessions.expiry import REMEMBERED, kept_sign, latest_expiry
 from toolplug.parts.sessions.limits import SessionLimits
@@ -408,7 +407,7 @@ class SessionMetrics(UncheckedCollector):
         self._sessions = sessions
         self._prefix = f"{namespace}_session"
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[library_types.Metric]:
         """Yield the families of sessions, streams, changes, events and the relay."""
         counters, live, prefix = self._sessions.counters, self._sessions.live, self._prefix
         states = Counter(session.plugin_status for session in live)
@@ -434,7 +433,7 @@ class SessionMetrics(UncheckedCollector):
         yield counter_family(
             f"{prefix}_relay_requests", "Requests to plugins, by how they ended.", ["outcome"], relayed.ended.items()
         )
-        took = HistogramMetricFamily(
+        took = library_types.HistogramMetricFamily(
             f"{prefix}_relay_duration_seconds", "Time from the first sending of a request to its end."
         )
         took.add_metric([], cumulate(relayed.buckets), relayed.seconds)

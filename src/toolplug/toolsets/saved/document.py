@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Annotated, ClassVar, Literal, Self
 
 import orjson
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
@@ -38,7 +38,7 @@ DocumentName = Annotated[str, Field(pattern=TOOLSET_NAME, description="2 to 50 o
 
 class _ToolsetPart(BaseModel):
     model_config: ClassVar[ConfigDict] = ConfigDict(
-        extra="forbid", strict=True, frozen=True, alias_generator=to_camel, validate_by_name=False
+        extra="forbid", strict=True, frozen=True, alias_generator=to_camel, validate_by_name=False, defer_build=True
     )
 
 
@@ -162,6 +162,7 @@ def document_text(fields: Mapping[str, object], form: Form) -> bytes:
     """Return the document as JSON, one key a line, in the order of its fields."""
     if form == "json":
         return orjson.dumps(fields, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    yaml = import_module("yaml")  # most hosts never write one
     return yaml.safe_dump(dict(fields), sort_keys=False, allow_unicode=True, width=_WIDTH, encoding="utf-8")
 
 

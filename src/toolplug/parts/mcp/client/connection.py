@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
-from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import NamedTuple, Protocol, cast
 
 from toolplug.catalog.call import NO_TRACE_CONTEXT, Ask, Report, UserAnswer, ask_nobody
@@ -18,7 +16,7 @@ from toolplug.mcp_extensions import McpExtension
 from toolplug.net.egress import Egress
 from toolplug.parts.mcp.client.server_config import Transport
 from toolplug.parts.mcp.discovery.offers import RawOffers
-from toolplug.runtime.threads import in_own_thread
+from toolplug.runtime.threads import import_in_thread
 
 MAX_PAGES = 100
 """A listing that goes on past it is refused."""
@@ -177,7 +175,7 @@ def no_extensions() -> Sequence[McpExtension]:
 
 MISSING = "MCP needs the extra: pip install 'toolplug[mcp]'"
 
-_SDK = "mcp"
+SDK = "mcp"
 _CLIENT = "toolplug.parts.mcp.sdk.client"
 
 
@@ -204,19 +202,9 @@ class Connections:
         egress, folder = self._configured()
         if self._connector is None or self._connector[0] != egress:
             try:
-                client = await in_own_thread(partial(import_with_sdk, _CLIENT))
+                client = await import_in_thread(_CLIENT, after=SDK)
             except ModuleNotFoundError:
                 raise ConnectionFailed(MISSING) from None
             # A module that is imported by name has no types.
             self._connector = egress, cast("Connect", client.connector(egress, folder, extensions=self._extensions))
         return self._connector[1]
-
-
-def import_with_sdk(name: str) -> ModuleType:
-    """Import a module of toolplug that uses the SDK, after the whole SDK. Raises `ModuleNotFoundError` without it.
-
-    Two threads that import different parts of the SDK at the same time would wait for each other, and one of them would
-    get an incomplete module.
-    """
-    import_module(_SDK)
-    return import_module(name)

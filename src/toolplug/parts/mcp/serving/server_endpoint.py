@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Literal, NamedTuple, NotRequired, Protocol, TextIO, cast
 
 import orjson
@@ -19,7 +20,7 @@ from toolplug.catalog.offering import EMPTY_OFFERING, OfferedKind, Offering
 from toolplug.execution.executor import ToolExecutor
 from toolplug.mcp_extensions import McpExtension
 from toolplug.part_protocols.approvals import HostApprovals
-from toolplug.parts.mcp.client.connection import import_with_sdk
+from toolplug.parts.mcp.client.connection import SDK
 from toolplug.parts.mcp.offering.resource_subscriptions import ResourceSubscriptions
 from toolplug.parts.mcp.serving.list_changed import Watch
 from toolplug.search.tools import FoundTools
@@ -224,5 +225,6 @@ _ANSWERING = "toolplug.parts.mcp.sdk.answering"
 
 def mcp_server_endpoint() -> McpServerEndpoint:
     """Return the SDK's implementation. Raises `ModuleNotFoundError` without the extra `mcp`."""
+    import_module(SDK)  # as a whole first (`import_in_thread`)
     # A module that is imported by name has no types.
-    return cast("McpServerEndpoint", import_with_sdk(_ANSWERING).SdkServerEndpoint())
+    return cast("McpServerEndpoint", import_module(_ANSWERING).SdkServerEndpoint())

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, cast
 
 import orjson
-from prometheus_client.metrics_core import Metric
 
+from toolplug import library_types
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import CALL_TOOL, SEARCH_SOURCE, SEARCH_TOOLS
 from toolplug.catalog.exact_json import as_object, dump_json, load_own_json
 from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.render import fragment
-from toolplug.execution.accounting import UncheckedCollector, counter_family
+from toolplug.execution.metrics import UncheckedCollector, counter_family
 from toolplug.parts.responses.items.input_items import CLIENT_ANSWERS, Item, is_hosted_call
 from toolplug.parts.responses.offer import Offer
 from toolplug.parts.responses.settings import ToolChangesRule
@@ -40,7 +40,7 @@ class PrefixChanges(UncheckedCollector):
         self._name = f"{namespace}_prompt_prefix_changes"
         self.counts: Counter[Reason] = Counter()
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[library_types.Metric]:
         """Yield the counter."""
         text = "New lists of tools in conversations whose list stays."
         yield counter_family(self._name, text, ["reason"], self.counts.items())
