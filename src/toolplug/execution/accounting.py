@@ -171,7 +171,6 @@ Counts = Iterable[tuple[str | tuple[str, ...], float]]
 
 
 def counter_family(name: str, text: str, labels: Sequence[str], counts: Counts) -> Metric:
-    """Return a family of counters."""
     return _fill(CounterMetricFamily(name, text, labels=labels), counts)
 
 
@@ -379,7 +378,6 @@ _NOTHING_CLAIMED = NothingClaimed()
 
 
 def level_of(ref: ToolRef) -> LevelKey:
-    """Return the level of one tool."""
     return (ref.kind, ref.source, ref.name)
 
 
