@@ -169,12 +169,6 @@ and left by one task."""
 Extensions = Callable[[], Sequence[McpExtension]]
 """Returns the extensions of the protocol that the plugins of the host have now."""
 
-
-def no_extensions() -> Sequence[McpExtension]:
-    """Return none: no host has plugins."""
-    return ()
-
-
 MISSING = "MCP needs the extra: pip install 'toolplug[mcp]'"
 
 _SDK = "mcp"
@@ -188,7 +182,7 @@ class Connections:
     directory of commands; `extensions` those of the protocol that servers are told of.
     """
 
-    def __init__(self, configured: Callable[[], tuple[Egress, Path]], extensions: Extensions = no_extensions) -> None:
+    def __init__(self, configured: Callable[[], tuple[Egress, Path]], extensions: Extensions = lambda: ()) -> None:
         self._configured = configured
         self._extensions = extensions
         self._connector: tuple[Egress, Connect] | None = None
@@ -215,8 +209,7 @@ class Connections:
 def import_with_sdk(name: str) -> ModuleType:
     """Import a module of toolplug that uses the SDK, after the whole SDK. Raises `ModuleNotFoundError` without it.
 
-    Two threads that import different parts of the SDK at the same time would wait for each other, and one of them would
-    get an incomplete module.
+    Of two threads that import different parts of the SDK at the same time one would get an incomplete module.
     """
     import_module(_SDK)
     return import_module(name)
