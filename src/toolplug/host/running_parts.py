@@ -38,7 +38,6 @@ P = TypeVar("P")
 READY_S = 5.0
 """Seconds that the part of a plugin may take to answer whether it is ready."""
 
-
 KIND = "part"
 """The `kind` of the `ref` of a tool that a part lists."""
 MAX_PLANS = 5_000
@@ -161,7 +160,6 @@ class PartMetrics(CollectorRegistry):
         self._shown_in = host
 
     def unregister(self, collector: Collector) -> None:
-        """Remove a collector."""
         super().unregister(collector)
         del self._own[collector]
 
@@ -188,7 +186,6 @@ class _OpenPart(NamedTuple):
         return same and (part.settings is not None or self.part.open is part.open)
 
     def call(self, what: str, function: Callable[[], object]) -> None:
-        """Call a method of the part."""
         entry = self.part.entry
         if entry is None:
             function()
@@ -224,7 +221,6 @@ class _OpenPart(NamedTuple):
         await self._end("finish()", self.running.finish)
 
     async def aclose(self) -> None:
-        """End it."""
         await self._end("aclose()", self.running.aclose)
 
     async def _end(self, what: str, step: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -152,7 +152,6 @@ class ForeignFiles:
         self._tops: frozenset[str] = frozenset()
 
     def has(self, path: str) -> bool:
-        """Return whether a RECORD has this path."""
         return any(f"\n{path}," in text for text in self._read())
 
     def has_top(self, name: str) -> bool:

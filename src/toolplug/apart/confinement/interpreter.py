@@ -53,8 +53,7 @@ def environment_parts(python: str, modules: Iterable[str] = (), extra: Iterable[
     """Return what a process of this interpreter needs to import these modules; outer folders first.
 
     Of a folder on its path that is no part of an installation, as one of a working copy, only modules and packages are
-    a part: an operator's configuration may be beside them. Raises `InvalidDefinition` for an interpreter that does not
-    start.
+    a part: an operator's configuration may be beside them. Raises `InvalidDefinition` if it does not start.
     """
     prefix, base_prefix, path = _ask(python)
     parts: dict[str, str | None] = {}

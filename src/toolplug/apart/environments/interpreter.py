@@ -1,7 +1,6 @@
 """The environment of another interpreter: what is installed there, found without running a line of it.
 
-The interpreter is asked for its folders with `-I -S`, which reads no `.pth` file and imports nothing of the
-environment.
+The interpreter is asked for its folders with `-I -S`, which reads no `.pth` file and imports nothing of it.
 """
 
 from __future__ import annotations

@@ -105,7 +105,6 @@ class WorkerHost(Host):
         self._workers = WorkerMetrics(place, self._own_families)
 
     async def scrape(self) -> CollectorRegistry:
-        """Return the metrics of all workers."""
         return await self._workers.merge(f"{self.settings.metrics.namespace}_")
 
     @asynccontextmanager
@@ -240,7 +239,6 @@ class _Merged(Collector):
         self._families = families
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the families."""
         return iter(self._families)
 
 
