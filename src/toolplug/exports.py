@@ -1,7 +1,6 @@
 """The public names of the package, each imported from its module at its first use.
 
-Importing the package is fast, and using one part of it does not import the others. Type checkers read the same list in
-`__init__.pyi`.
+Importing the package is fast, and using one part imports no other. Type checkers read the same list in `__init__.pyi`.
 """
 
 from __future__ import annotations

@@ -49,8 +49,7 @@ class ApartCallFailed(ToolplugError):
 
     `reason` is `start` (the process does not start), `time`, `memory`, `ended` (the process ended, as by a crash in C),
     `import` (a package is missing), `raised` (any other exception), `answer` (the answer is too long or none), or
-    `stopped`. `status` is that of a process that ended, negative for a signal; `said` is what it raised or printed
-    last.
+    `stopped`. `status` is that of a process that ended, negative for a signal; `said` what it raised or printed last.
 
     ```python
     import asyncio

@@ -69,7 +69,6 @@ class _CallInProcess:
         self.late: asyncio.TimerHandle | None = None
 
     def finish(self, value: object, error: Exception | None) -> None:
-        """End the call."""
         if self.late is not None:
             self.late.cancel()
         self.running.finish(value, error)
@@ -109,7 +108,6 @@ class HostConnection(Peer):
 
     @property
     def load(self) -> int:
-        """The calls and requests that run in the process."""
         return len(self._calls) + len(self._requests)
 
     def on_lost(self, reason: str) -> None:
@@ -159,7 +157,6 @@ class HostConnection(Peer):
         return number
 
     def close_request(self, number: int) -> None:
-        """Forget a request."""
         self._requests.pop(number, None)
 
     def on_frame(self, frame: Frame) -> None:

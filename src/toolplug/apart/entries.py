@@ -93,7 +93,6 @@ def target_of(
     host_keys: Iterable[str],
     confinement: Confinement,
 ) -> ProcessTarget:
-    """Return what a process is to run for an entry."""
     hello = {
         **describe_type(entry.key, found, elsewhere=bool(entry.python)),
         "own": {

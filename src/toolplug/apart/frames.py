@@ -78,7 +78,6 @@ class FrameReader:
         self._start = 0
 
     def add(self, data: bytes) -> None:
-        """Add what was received."""
         received, start = self._received, self._start
         self._start = 0
         if start == len(received):

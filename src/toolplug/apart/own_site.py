@@ -86,7 +86,6 @@ class _HostTools(_NotApart):
         /,
         **named: object,
     ) -> ToolResult:
-        """Make a call by name."""
         return await self.execute(ToolCall("call", name, {**(arguments or {}), **named}))
 
 

@@ -109,7 +109,6 @@ class ApartProvider(FunctionProvider):
         self.accepts_idempotency_key: bool = bool(started["accepts_key"])
 
     def tools(self) -> Sequence[ToolDefinition]:
-        """Return the tools that the process has listed."""
         return [values.own_definition(each) for each in self._started["tools"]]
 
     def begin_call(self, call: ToolCall, context: CallContext) -> Awaitable[object]:
@@ -121,7 +120,6 @@ class ApartProvider(FunctionProvider):
         return await self.begin_call(call, context)
 
     def routes(self) -> Sequence[Any]:
-        """Return the routes that the process has listed."""
         if not self._started["routes"]:
             return ()
         forward, bound = import_module(_ROUTES).forward_route, import_module("toolplug.providers.routes").BoundRoute
@@ -137,11 +135,9 @@ class ApartProvider(FunctionProvider):
         return [self._metrics]
 
     def prompts(self) -> Sequence[Prompt]:
-        """Return the prompts that the process has listed."""
         return [self._prompt(each) for each in self._started["prompts"]]
 
     def resources(self) -> Sequence[Resource]:
-        """Return the resources that the process has listed."""
         return [self._resource(each) for each in self._started["resources"]]
 
     def sign_in_endpoints(self) -> values.SignInEndpoints | None:

@@ -27,7 +27,6 @@ from toolplug.providers.routes import BoundRoute
 _HOP = frozenset((b"authorization", b"x-api-key", b"proxy-authorization", b"cookie"))
 """What authenticates the caller to the host; only a public route, which checks it itself, is sent it."""
 
-
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 """RFC 9110, section 5."""

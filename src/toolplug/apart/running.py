@@ -115,7 +115,6 @@ class RunningProvider(Peer):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def on_lost(self, reason: str) -> None:
-        """End the process."""
         self.ended.set()
 
     def on_frame(self, frame: Frame) -> None:
@@ -333,7 +332,6 @@ class RunningProvider(Peer):
         return {"values": [str(text) for text in (await found if inspect.isawaitable(found) else found)][:1000]}
 
     async def _ask_hook(self, head: Head) -> Head:
-        """Ask the provider's own hook."""
         name = head["hook"]
         generation = self._opened
         attribute = next(each.attribute for each in generation.hooks.implementations if each.hook == name)

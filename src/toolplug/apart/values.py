@@ -24,7 +24,7 @@ from toolplug.catalog.call import (
     ask_nobody,
 )
 from toolplug.catalog.definition import Hosted, HostedItem, ToolDefinition, ToolHints, ToolRef
-from toolplug.catalog.exact_json import dump_json, load_json, load_own_json
+from toolplug.catalog.exact_json import as_object, dump_json, load_json, load_own_json
 from toolplug.catalog.schema import Schema
 from toolplug.catalog.text import clean_text
 from toolplug.crashes import outline_error
@@ -169,10 +169,10 @@ def _decode_error(head: Head) -> Exception:
         case "QuotaExceeded":
             return QuotaExceeded(str(head["quota"]), text, retry or 0.0)
         case "ToolUnavailable":
-            metadata = _object(head.get("metadata"))
+            metadata = as_object(head.get("metadata"))
             return ToolUnavailable(text, code=str(head["code"]), metadata=metadata, retry_after_s=retry)
         case "ToolError":
-            return ToolError(text, metadata=_object(head.get("metadata")), retry_after_s=retry)
+            return ToolError(text, metadata=as_object(head.get("metadata")), retry_after_s=retry)
         case "InvalidArguments":
             return InvalidArguments([str(line) for line in head["lines"]])
         case "ProviderError":
@@ -191,10 +191,6 @@ def _decode_error(head: Head) -> Exception:
 
 def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _object(value: object) -> Mapping[str, object]:
-    return cast("Mapping[str, object]", value) if isinstance(value, dict) else EMPTY
 
 
 # A caller makes many calls, and each would write and read the same text.
@@ -227,7 +223,6 @@ _CONTEXT_FIELDS = (
 _CONTEXT_KEYS = frozenset(_CONTEXT_FIELDS)
 # Each attribute of a named tuple takes half as long as all of these items together.
 _context_values = itemgetter(*map(CallContext._fields.index, _CONTEXT_FIELDS))
-
 
 _NOBODY = cast("NobodyToAsk", ask_nobody).reason
 
@@ -280,7 +275,6 @@ def decode_context(head: Head, now: float) -> CallContext:
 
 
 def decode_sign_in(given: Sequence[Any]) -> SignInEndpoints:
-    """Return the endpoints that a process has named."""
     *urls, scopes = given
     return SignInEndpoints(*map(str, urls), scopes=tuple(map(str, scopes)))
 
@@ -329,8 +323,8 @@ def decode_result(head: Head, body: bytes) -> object:
         output=body.decode(),
         status=ToolStatus(head["status"]),
         structured=structured,
-        parts=tuple(_object(part) for part in head.get("parts", ())),
-        metadata=_object(head.get("metadata")),
+        parts=tuple(as_object(part) for part in head.get("parts", ())),
+        metadata=as_object(head.get("metadata")),
         retry_after_s=_number(head.get("retry")),
     )
 
@@ -344,13 +338,12 @@ def whole_result(head: Head, call: ToolCall) -> ToolResult:
         ToolStatus(head["status"]),
         head.get("structured"),
         tuple(head.get("parts", ())),
-        _object(head.get("metadata")),
+        as_object(head.get("metadata")),
         _number(head.get("retry")),
     )
 
 
 def encode_definition(tool: ToolDefinition) -> Head:
-    """Return the definition of a tool as JSON."""
     head: Head = {
         "name": tool.name,
         "description": tool.description,
@@ -389,8 +382,8 @@ def decode_definition(head: Head) -> ToolDefinition:
         hosted=hosted,
         timeout_s=_number(head["timeout_s"]),
         title=str(head["title"]),
-        icons=tuple(_object(icon) for icon in head["icons"]),
-        meta=_object(head["meta"]),
+        icons=tuple(as_object(icon) for icon in head["icons"]),
+        meta=as_object(head["meta"]),
         ref=ToolRef(*head["ref"]) if "ref" in head else None,
     )
 

@@ -448,7 +448,6 @@ _quick_context: Callable[[type[CallContext], _Fields], CallContext] = tuple.__ne
 ANONYMOUS_CONTEXT = CallContext()
 """The context of a call without one."""
 
-
 Part = Mapping[str, object]
 
 

@@ -153,3 +153,8 @@ def _within_range(text: bytes) -> bytes:
 def as_object(value: object) -> Mapping[str, object]:
     """Return the value itself if it is a JSON object, else an empty one."""
     return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else EMPTY
+
+
+def as_list(value: object) -> list[object]:
+    """Return the value itself if it is a JSON array, else an empty one."""
+    return cast("list[object]", value) if isinstance(value, list) else []

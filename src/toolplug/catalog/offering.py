@@ -17,7 +17,6 @@ from toolplug.catalog.plan import Plan
 OfferedKind = Literal["prompts", "resources", "templates"]
 KINDS: tuple[OfferedKind, ...] = ("prompts", "resources", "templates")
 
-
 Follow = Callable[[str, Callable[[], None]], Awaitable[Callable[[], None]]]
 """Calls the function at each update of the resource of this URI, until the function that it returns is called.
 

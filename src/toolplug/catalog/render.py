@@ -156,7 +156,6 @@ def _responses_deferred(definitions: Iterable[ToolDefinition]) -> list[bytes]:
 
 _DEFERRED = b',"defer_loading":true}'
 
-
 WRAPPED = "result"
 """The field for a structured result that is not an object: before 2026-07-28, the protocol has only objects."""
 

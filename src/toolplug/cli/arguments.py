@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias, cast
 
 import typer
 
-from toolplug.catalog.exact_json import as_object, load_json
+from toolplug.catalog.exact_json import as_list, as_object, load_json
 from toolplug.catalog.schema import Schema
 from toolplug.cli.completion import complete_argument
 from toolplug.errors import InvalidDefinition, InvalidJson
@@ -91,12 +91,12 @@ def _kinds(wanted: Json, schema: Json, depth: int = 0) -> set[str]:
     if isinstance(target, str) and target.startswith("#/$defs/"):
         return _kinds(as_object(as_object(schema.get("$defs")).get(target.removeprefix("#/$defs/"))), schema, depth + 1)
     named = wanted.get("type")
-    kinds = {named} if isinstance(named, str) else {str(kind) for kind in _list(named)}
-    values = _list(wanted.get("enum")) + ([wanted["const"]] if "const" in wanted else [])
+    kinds = {named} if isinstance(named, str) else {str(kind) for kind in as_list(named)}
+    values = as_list(wanted.get("enum")) + ([wanted["const"]] if "const" in wanted else [])
     if not kinds and values:
         kinds = {"string" if isinstance(value, str) else "value" for value in values}
     for union in ("anyOf", "oneOf", "allOf"):
-        for member in _list(wanted.get(union)):
+        for member in as_list(wanted.get(union)):
             kinds |= _kinds(as_object(member), schema, depth + 1)
     return kinds
 
@@ -107,7 +107,3 @@ def _admits(wanted: Json, schema: Json, value: object) -> bool:
         return not Schema(whole).refusals(value)
     except InvalidDefinition:
         return False
-
-
-def _list(value: object) -> list[object]:
-    return cast("list[object]", value) if isinstance(value, list) else []

@@ -23,7 +23,6 @@ from toolplug.host.keys.private_file import replace_private
 MAX_TOOLS = 2_000
 """Tools that the cache keeps of one catalog."""
 
-
 MAX_CALLERS = 20
 """Tenants with agents whose catalogs a cache keeps, the last listed: each has up to 2,000 tools, and none expires."""
 

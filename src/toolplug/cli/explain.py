@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -40,26 +39,11 @@ async def explain(
             await host.sessions.find(options.session, options.tenant)
         explanation = host.explain(tool, operator(options.tenant), agent=options.agent, session=options.session)
     if options.as_json:
-        print_json({**({"problems": problem_fields(problems)} if problems else {}), **_fields(explanation)})
+        print_json({**({"problems": problem_fields(problems)} if problems else {}), **explanation.fields})
     else:
         _print(explanation)
         print_problems(problems, as_json=False)
     return 0 if explanation.callable and not problems else 1
-
-
-def _fields(explanation: Explanation) -> dict[str, object]:
-    return {
-        "name": explanation.name,
-        "found": explanation.found,
-        "callable": explanation.callable,
-        "verdict": explanation.verdict.answer,
-        "reason": explanation.verdict.reason,
-        "provider": explanation.provider,
-        "gates": [asdict(gate) for gate in explanation.gates],
-        "settings": [item._asdict() for item in explanation.settings],
-        "nearest": [item.name for item in explanation.nearest],
-        "homes": {item.name: item.home for item in explanation.nearest},
-    }
 
 
 def _print(explanation: Explanation) -> None:

@@ -20,7 +20,6 @@ from toolplug.packages.entry_points import find_installed
 
 app: typer.Typer = typer.Typer()
 
-
 CODE_FILE = "my_tools.py"
 
 

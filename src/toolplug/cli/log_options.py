@@ -88,7 +88,6 @@ def _every_command(
 
 
 def add_log_options(command: TyperCommand) -> None:
-    """Add the options to a command."""
     known = {param.name for param in command.params}
     command.params.extend(param for param in _params() if param.name not in known)
 

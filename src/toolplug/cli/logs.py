@@ -35,7 +35,6 @@ QUIETED = (
 )
 """Libraries logged from WARNING on: at DEBUG some log what they send or store."""
 
-
 LEVEL_COLOURS = MappingProxyType({logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"})
 """Colours of levels at a terminal."""
 
@@ -93,7 +92,6 @@ class AuditLines(HumanLines):
     """Formats a line of the audit log for people: event, outcome and its reason, target, and who caused it."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format one line."""
         line = json.loads(record.getMessage())
         event, outcome, target = line["event"], line["outcome"], line["target"]
         about = f" {target!r}" if target else ""

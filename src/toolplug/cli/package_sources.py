@@ -147,7 +147,6 @@ async def read_code(source: PackageSource, key: str, settings: Mapping[str, obje
 
 
 def class_name_of(key: str) -> str:
-    """Return the name of the provider's class."""
     name = "".join(word.capitalize() for word in key.split("_"))
     return f"{name}Provider" if iskeyword(name) else name
 

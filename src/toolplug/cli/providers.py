@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated
 
@@ -21,7 +21,6 @@ from toolplug.providers.plugins.implementations import HOOKS
 app: typer.Typer = typer.Typer()
 
 _BY_DEFAULT = "`toolplug serve` has it without an entry, as long as it is on loopback and without auth"
-
 
 HooksOption = Annotated[bool, typer.Option("--hooks", help="Show the hooks of each, and who is asked in which order.")]
 
@@ -47,16 +46,11 @@ async def providers(config: ConfigOption = None, hooks: HooksOption = False, as_
     else:
         _print(records, hooks=hooks)
         if hooks:
-            _print_order(asked)
+            for name, keys in asked.items():
+                if len(keys) > 1 and HOOKS[name].asked != "provider":
+                    echo(f"\n{name}: {', '.join(keys)}")
         print_problems(problems, as_json=False)
     return 1 if problems else 0
-
-
-def _print_order(asked: Mapping[str, Sequence[str]]) -> None:
-    """Print the plugins that are asked in turn, for each hook with more than one."""
-    for name, keys in asked.items():
-        if len(keys) > 1 and HOOKS[name].asked != "provider":
-            echo(f"\n{name}: {', '.join(keys)}")
 
 
 def _print(records: Sequence[ProviderRecord], *, hooks: bool) -> None:

@@ -23,7 +23,6 @@ from toolplug.providers.entry import ProviderState
 
 app: typer.Typer = typer.Typer()
 
-
 MAX_ROWS = 60
 """Tools that a terminal lists whole, two screens of a small one."""
 MAX_OF_PROVIDER = 10

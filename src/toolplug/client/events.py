@@ -102,7 +102,6 @@ class EventStream(Generic[Event]):
 PluginStatus = Literal["attached", "waiting", "detached"]
 """The application is connected; is not, but may come back; is gone, and calls of its tools are unavailable."""
 
-
 _PLUGIN_GONE = "plugin_gone"
 
 

@@ -30,8 +30,7 @@ class Trial(NamedTuple):
     """What a try needs of its command.
 
     `read` returns the functions now, and raises `ToolplugError`; `saved` yields after each change of them. `begun` is
-    called with the session's code, `seen` with each event of its readers, and `problem` with what went wrong: the tools
-    before stay.
+    called with the session's code, `seen` with each event of its readers, and `problem` with what went wrong.
     """
 
     read: Callable[[], Sequence[LentFunction]]

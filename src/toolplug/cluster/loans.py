@@ -160,7 +160,6 @@ class StoreFailures:
         self._until = self._clock() + RETRY_S
 
     def over(self) -> None:
-        """Note that the store has answered."""
         self._until = None
 
 

@@ -130,7 +130,6 @@ class ProcessRequests:
         self._tasks = BackgroundTasks()
 
     def answer(self, topic: str, how: Topic) -> None:
-        """Answer the requests of a topic."""
         self._topics[topic] = how
 
     def apply(self, records: CopiedRecords) -> None:

@@ -257,15 +257,7 @@ _BODY = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>(?:(?!\$\{
 def expand(document: Document, path: KeyPath, environ: Mapping[str, str]) -> Section:
     """Return the values at the path with every reference expanded. Raises `KeyError` for a path not in the file."""
     expansion = _Expansion(document=document, environ=environ)
-    value = expansion.expand(document.node(path), path)
-    return Section(
-        document=document,
-        path=path,
-        value=value,
-        problems=tuple(expansion.problems),
-        broken=frozenset(expansion.broken),
-        withheld=frozenset(expansion.withheld),
-    )
+    return expansion.section(path, expansion.expand(document.node(path), path))
 
 
 def has_reference(text: str) -> bool:
@@ -300,6 +292,16 @@ class _Expansion:
     problems: list[Problem] = field(default_factory=list[Problem])
     broken: set[KeyPath] = field(default_factory=set[KeyPath])
     withheld: set[str] = field(default_factory=set[str])
+
+    def section(self, path: KeyPath, value: Value) -> Section:
+        return Section(
+            document=self.document,
+            path=path,
+            value=value,
+            problems=tuple(self.problems),
+            broken=frozenset(self.broken),
+            withheld=frozenset(self.withheld),
+        )
 
     def expand(self, node: Node, path: KeyPath) -> Value:
         match node:
@@ -353,12 +355,6 @@ class _Expansion:
 
 def expanded_keys(document: Document, path: KeyPath, keys: Iterable[str], environ: Mapping[str, str]) -> Section:
     """Return the section of some keys of a mapping, with every reference expanded."""
-    parts = {key: expand(document, (*path, key), environ) for key in keys}
-    return Section(
-        document=document,
-        path=path,
-        value={key: part.value for key, part in parts.items()},
-        problems=tuple(problem for part in parts.values() for problem in part.problems),
-        broken=frozenset(item for part in parts.values() for item in part.broken),
-        withheld=frozenset(item for part in parts.values() for item in part.withheld),
-    )
+    expansion = _Expansion(document=document, environ=environ)
+    value: Value = {key: expansion.expand(document.node((*path, key)), (*path, key)) for key in keys}
+    return expansion.section(path, value)

@@ -208,7 +208,9 @@ class _Report:
             if fault.error["type"] == "extra_forbidden":
                 yield self._unknown_key(fault)
             elif fault.error["type"] == "missing":
-                yield self._missing_key(fault)
+                yield self.section.problem(
+                    self._whole(fault.path), code="missing_key", message=f"the key {str(fault.path[-1])!r} is missing"
+                )
             elif shape is not None:
                 shapes.setdefault(fault.path, []).append(shape)
             else:
@@ -258,11 +260,6 @@ class _Report:
             message=f"unknown key {str(key)!r}",
             hint=next(filter(None, places), "") or key_hint(str(key), known),
             at_key=True,
-        )
-
-    def _missing_key(self, fault: _Fault) -> Problem:
-        return self.section.problem(
-            self._whole(fault.path), code="missing_key", message=f"the key {str(fault.path[-1])!r} is missing"
         )
 
     def _wrong_value(self, path: KeyPath, expected: list[str]) -> Problem:

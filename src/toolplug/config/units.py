@@ -180,7 +180,6 @@ _TYPES_BY_PHRASE = {
 }
 _PHRASES = {error_type: phrase for phrase, types in _TYPES_BY_PHRASE.items() for error_type in types}
 
-
 _BOUNDS = {"gt", "ge", "lt", "le"}
 _PATTERNS = {
     "^https?://": "a URL that begins with http:// or https://",

@@ -342,7 +342,6 @@ _NOTHING_CLAIMED = NothingClaimed()
 
 
 def level_of(ref: ToolRef) -> LevelKey:
-    """Return the level of one tool."""
     return (ref.kind, ref.source, ref.name)
 
 

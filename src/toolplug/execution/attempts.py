@@ -131,7 +131,6 @@ class _CallOfPlan:
 
     @property
     def switch(self) -> SourceSwitch:
-        """The switch of the tool's source."""
         return self.plan.switch
 
     @property

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from importlib import import_module
 from secrets import token_hex
 from types import CoroutineType
-from typing import Any, Literal, Protocol, TypeAlias, cast, overload, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, cast, overload, runtime_checkable
 
 import orjson
 
@@ -36,6 +36,8 @@ _CONVERSATION = "toolplug.search.conversation"
 
 Listener = Callable[[CatalogDiff], None]
 Unsubscribe = Callable[[], None]
+
+T = TypeVar("T")
 
 
 @runtime_checkable
@@ -232,7 +234,38 @@ Compose = Callable[[Hashable], ToolExecutor]
 """The caller's whole executor for a session's key, None: for no session."""
 
 
-class LazyExecutor(ModelTools):
+def add_listener(listeners: dict[object, T], listener: T) -> Unsubscribe:
+    """Add a listener, and return what removes it. Each has a key of its own: the same function may listen twice."""
+    key = object()
+    listeners[key] = listener
+
+    def remove() -> None:
+        listeners.pop(key, None)
+
+    return remove
+
+
+class DelegatingExecutor(ModelTools):
+    """The tools of another executor; a subclass runs their calls."""
+
+    def __init__(self, executor: ToolExecutor) -> None:
+        self._executor = executor
+
+    @property
+    def catalog(self) -> Catalog:
+        """The tools that are listed now; opens nothing."""
+        return self._executor.catalog
+
+    def can_execute(self, name: str) -> bool:
+        """True for exactly the names in the catalog, canonical or wire."""
+        return self._executor.can_execute(name)
+
+    def subscribe(self, listener: Listener) -> Unsubscribe:
+        """Call the listener with each difference of the catalog."""
+        return self._executor.subscribe(listener)
+
+
+class LazyExecutor(DelegatingExecutor):
     """The caller's executor, which opens the toolsets that may have a name before it answers that the name is unknown.
 
     Without a session, they are opened for one call or listing, and closed after it.
@@ -246,31 +279,17 @@ class LazyExecutor(ModelTools):
         compose: Compose,
         default_context: CallContext = ANONYMOUS_CONTEXT,
     ) -> None:
+        # Once: the executor of a choice is held weakly, and lives as long as somebody has it.
+        super().__init__(compose(session))
         self._tools = tools
         self._choice = choice
         self._session = session
         self._compose = compose
         self._default_context = default_context
-        # Once: the executor of a choice is held weakly, and lives as long as somebody has it.
-        self._inner = compose(session)
-
-    @property
-    def catalog(self) -> Catalog:
-        """The tools that are listed now; opens nothing."""
-        return self._inner.catalog
 
     @property
     def listing(self) -> ToolExecutor:
-        """The executor of `catalog`."""
-        return self._inner
-
-    def can_execute(self, name: str) -> bool:
-        """True for exactly the names in the catalog, canonical or wire."""
-        return self._inner.can_execute(name)
-
-    def subscribe(self, listener: Listener) -> Unsubscribe:
-        """Call the listener with each difference of the catalog."""
-        return self._inner.subscribe(listener)
+        return self._executor
 
     def execute(self, call: ToolCall, context: CallContext | None = None) -> CoroutineType[Any, Any, ToolResult]:
         """Run one call; for a name that is not listed, first open the toolsets that may have it."""
@@ -278,14 +297,14 @@ class LazyExecutor(ModelTools):
             context = self._default_context
         if self._tools.some_wait:
             try:
-                tool = self._inner.catalog.find(call.name)
+                tool = self._executor.catalog.find(call.name)
             except AttributeError:
                 raise no_call(call) from None
             if tool is None:
                 return self._execute_opened(call, context)
             if tool.plan.forward is not None:
                 return tool.plan.forward(self, call, context)
-        return self._inner.execute(call, context)
+        return self._executor.execute(call, context)
 
     async def open_catalog(self) -> Catalog:
         """Return the catalog after opening all toolsets."""
@@ -304,12 +323,12 @@ class LazyExecutor(ModelTools):
     async def _open(self, name: str, deadline: float | None) -> AsyncGenerator[ToolExecutor]:
         """Return the executor with the toolsets that may have the name open. Raises `TimeoutError` at the deadline."""
         if not self._tools.waits(self._choice, self._session, name):
-            yield self._inner
+            yield self._executor
             return
         if self._session is not None:
             async with asyncio.timeout_at(deadline):
                 await self._tools.open(self._choice, self._session, name)
-            yield self._inner
+            yield self._executor
             return
         # A key of its own: what is opened for this one call is found and closed by it.
         session = object()
@@ -322,7 +341,7 @@ class LazyExecutor(ModelTools):
             await self._tools.close(session)
 
 
-class CallerTools(ModelTools):
+class CallerTools(DelegatingExecutor):
     """The tools of the caller of one call, for the tool that runs: `CallContext.tools`.
 
     Whatever context a call is given, it is this caller's, in its session, as its agent, with its request's id. The call
@@ -331,23 +350,10 @@ class CallerTools(ModelTools):
     """
 
     def __init__(self, tools: ToolExecutor, context: CallContext) -> None:
-        self._tools = tools
+        super().__init__(tools)
         self._context = context._replace(
             approval=None, idempotency_key=None, options=EMPTY, report=no_report, user_auth=None
         )
-
-    @property
-    def catalog(self) -> Catalog:
-        """The tools that are listed for the caller now."""
-        return self._tools.catalog
-
-    def can_execute(self, name: str) -> bool:
-        """True for exactly the names in the catalog, canonical or wire."""
-        return self._tools.can_execute(name)
-
-    def subscribe(self, listener: Listener) -> Unsubscribe:
-        """Call the listener with each difference of the catalog."""
-        return self._tools.subscribe(listener)
 
     async def execute(self, call: ToolCall, context: CallContext | None = None) -> ToolResult:
         """Run one call as the caller. Every failure is a result."""
@@ -362,16 +368,16 @@ class CallerTools(ModelTools):
             )
         added = () if context is None else context.via[len(own.via) :]
         if not added:
-            return await self._tools.execute(call, own)
+            return await self._executor.execute(call, own)
         before = audit_via.set(",".join(added))
         try:
-            return await self._tools.execute(call, own)
+            return await self._executor.execute(call, own)
         finally:
             audit_via.reset(before)
 
     async def open_catalog(self) -> Catalog:
         """Return the catalog after opening every toolset of the caller."""
-        return await open_catalog(self._tools)
+        return await open_catalog(self._executor)
 
 
 def _earlier(a: float | None, b: float | None) -> float | None:

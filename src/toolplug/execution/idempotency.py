@@ -36,7 +36,6 @@ class KeptResult(TypedDict):
 
 
 def kept_result(result: ToolResult) -> KeptResult:
-    """Return the result as it is stored."""
     return {
         "output": result.output,
         "status": result.status.value,
@@ -48,7 +47,6 @@ def kept_result(result: ToolResult) -> KeptResult:
 
 
 def result_again(call_id: str, name: str, kept: KeptResult) -> ToolResult:
-    """Return a stored result as that of the call with this id and name."""
     return ToolResult(
         call_id,
         name,

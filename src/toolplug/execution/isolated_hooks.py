@@ -1,8 +1,7 @@
 """One implementation of a hook around calls, run so that its faults, its delays and its context stay its own.
 
 Callers learn that a check failed; the log says which plugin, what it raised and where. Hooks see calls with read-only
-arguments, so that no plugin changes what the tool or another plugin gets. Tracers make a span for each call, with the
-W3C headers that tools pass on.
+arguments, so that no plugin changes what the tool or another plugin gets. Tracers make a span for each call.
 """
 
 from __future__ import annotations
@@ -131,17 +130,12 @@ class FailureCounts:
         )
 
 
-def count_nothing(source: str, tool_name: str, rule: str) -> None:
-    """Count nothing: hooks without a host."""
-
-
 class CallHook(NamedTuple):
     """One plugin's implementation of the hook `name`; `ask` takes the arguments of the hook by position.
 
     It takes none of the first `skips`: a function around it that leaves them out would cost each call 1 % of its time.
     `wraps`: it is a wrapper around other implementations. `takes_call`: `call` is among its arguments. `failures` are
-    those that affect no call. `watched` counts a call that a watched rule would have refused: by the source and name of
-    the tool, and the rule.
+    those that affect no call. `watched` counts a call that a watched rule would have refused, by source, tool and rule.
     """
 
     name: str
@@ -153,7 +147,7 @@ class CallHook(NamedTuple):
     takes_call: bool
     on_failure: OnFailure
     failures: FailureCounts
-    watched: Callable[[str, str, str], object] = count_nothing
+    watched: Callable[[str, str, str], object] = lambda source, tool_name, rule: None
     skips: int = 0
 
     @property
@@ -254,7 +248,6 @@ def kind_of(failure: BaseException, owner: CodeOwner) -> str:
 
 
 def failure_of(error: BaseException) -> HookFailure:
-    """Return the failure of a hook that raised."""
     failure = HookFailure(f"raised {type(error).__name__}")
     failure.__cause__ = error
     return failure

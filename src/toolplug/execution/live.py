@@ -13,7 +13,15 @@ from toolplug.catalog.call import ANONYMOUS_CONTEXT, CallContext, ToolCall, Tool
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, CatalogDiff
 from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.plan import Plan, Tool
-from toolplug.execution.executor import Listener, ModelTools, ToolExecutor, Unsubscribe, no_call, no_context
+from toolplug.execution.executor import (
+    Listener,
+    ModelTools,
+    ToolExecutor,
+    Unsubscribe,
+    add_listener,
+    no_call,
+    no_context,
+)
 from toolplug.execution.results import unavailable
 from toolplug.execution.run import UnknownCalls, run
 
@@ -72,11 +80,6 @@ class LiveCatalog(ModelTools):
         """Return True for exactly the names in the catalog, canonical or wire."""
         return self.catalog.find(name) is not None
 
-    @property
-    def closed_because(self) -> str:
-        """The reason why no tool can be called, as the owner has not opened the executor; empty when it has."""
-        return ""
-
     def execute(self, call: ToolCall, context: CallContext | None = None) -> CoroutineType[Any, Any, ToolResult]:
         """Run one call by the plan of its name in the current catalog, listed or unavailable. A failure is a result.
 
@@ -115,27 +118,15 @@ class LiveCatalog(ModelTools):
 
     def subscribe(self, listener: Listener) -> Unsubscribe:
         """Call the listener with each difference, in order and never from within another, until unsubscribed."""
-        subscription = object()
-        self._listeners[subscription] = listener
-
-        def unsubscribe() -> None:
-            self._listeners.pop(subscription, None)
-
-        return unsubscribe
+        return add_listener(self._listeners, listener)
 
     def on_invalidate(self, told: Callable[[], None]) -> Unsubscribe:
         """Call `told`, which must not raise, as soon as the catalog may have changed since it was last read.
 
         Unlike `subscribe` this does not read the catalog, so that a listener can follow thousands of them.
         """
-        subscription = object()
-        marked = self._marked = {} if self._marked is None else self._marked
-        marked[subscription] = told
-
-        def unsubscribe() -> None:
-            marked.pop(subscription, None)
-
-        return unsubscribe
+        self._marked = {} if self._marked is None else self._marked
+        return add_listener(self._marked, told)
 
     def publish(self, catalog: Catalog) -> CatalogDiff:
         """Replace the current catalog, tell the listeners the difference, and return it."""

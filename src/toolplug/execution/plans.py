@@ -31,7 +31,7 @@ from toolplug.config.units import DEFAULT_ORIGIN, Duration, FileMapping
 from toolplug.crashes import CodeOwner
 from toolplug.execution.accounting import CallAccounting, CallCounters, WatchedPolicy
 from toolplug.execution.call_hooks import LiveCallHooks
-from toolplug.execution.executor import ModelTools
+from toolplug.execution.executor import ModelTools, add_listener
 from toolplug.execution.idempotency import Replays
 from toolplug.execution.limiters import AbandonedCallLimit, SourceSwitch
 from toolplug.execution.resolved_limits import (
@@ -145,14 +145,7 @@ class ChangeSignal:
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call the listener from now on; return the function that ends it."""
-        # A key of its own for each: the same function may listen twice, and ending one must not end the other.
-        listening = object()
-        self._listeners[listening] = listener
-
-        def stop() -> None:
-            self._listeners.pop(listening, None)
-
-        return stop
+        return add_listener(self._listeners, listener)
 
     def send(self) -> None:
         """Call every listener."""
@@ -186,7 +179,6 @@ class CallServices:
 
     @property
     def unknown(self) -> UnknownCalls:
-        """What answers calls of unknown tools."""
         return UnknownCalls(self.accounting.counters(UNKNOWN, UNKNOWN), self.hooks)
 
 

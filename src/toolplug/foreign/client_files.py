@@ -182,8 +182,7 @@ PROGRAMS: Mapping[ClientName, ClientProgram] = {
 def client_file(client: ClientName, environ: Mapping[str, str], *, home: Path, system: str) -> Path:
     """Return the file of the program: the user's own, and for Claude Code that of the folder it is started in.
 
-    `system` is `sys.platform`. Claude Code's own file of the user is where it keeps its state, which it writes all the
-    time.
+    `system` is `sys.platform`. Claude Code's own file of the user has its state, too, which it writes all the time.
     """
     match client:
         case ClientName.CLAUDE_CODE:

@@ -16,7 +16,7 @@ from toolplug.catalog.definition import (
     check_foreign_tool_name,
     check_provider_tool_name,
 )
-from toolplug.catalog.exact_json import as_object
+from toolplug.catalog.exact_json import as_list, as_object
 from toolplug.catalog.schema import Schema
 from toolplug.catalog.schema_walk import Path, SchemaObject
 from toolplug.catalog.text import clean_text, cleaned_description, cleaned_json, in_one_line
@@ -141,8 +141,7 @@ def foreign_definition(
     schema that cannot be kept is left out.
 
     Raises `InvalidDefinition` if a provider's tool may not have the name, or the parameters are not a schema of an
-    object, are over the limits (docs/reference/limits.md), or have an invisible character in a name, pattern or
-    constant.
+    object, are over the limits (docs/reference/limits.md), or have a hidden character in a name, pattern or constant.
     """
     check_provider_tool_name(name)
     removed = RemovedParts()
@@ -202,7 +201,7 @@ def icons_of(raw: object) -> list[dict[str, object]]:
     """Return the valid icons of a list: pictures over HTTPS or in a `data:` URL, at most eight and 16 KiB together."""
     icons: list[dict[str, object]] = []
     room = MAX_ICON_BYTES
-    for item in list_of(raw)[:MAX_ICONS]:
+    for item in as_list(raw)[:MAX_ICONS]:
         given = as_object(item)
         source = given.get("src")
         # The length first: the pattern would read megabytes.
@@ -212,7 +211,7 @@ def icons_of(raw: object) -> list[dict[str, object]]:
         icon: dict[str, object] = {"src": source}
         if mime_type := bounded_text(given.get("mimeType"), MAX_TITLE_BYTES):
             icon["mimeType"] = mime_type
-        if sizes := list_of(given.get("sizes"))[:MAX_ICONS]:
+        if sizes := as_list(given.get("sizes"))[:MAX_ICONS]:
             icon["sizes"] = [bounded_text(size, MAX_TITLE_BYTES) for size in sizes]
         if given.get("theme") in ("light", "dark"):
             icon["theme"] = given["theme"]
@@ -244,8 +243,3 @@ def bounded_text(raw: object, limit: int) -> str:
     # As for descriptions: at most so much is read, and lone surrogates are dropped.
     readable = raw[: 8 * limit].encode(errors="ignore").decode()
     return cleaned_description(clean_text(readable)).encode()[:limit].decode(errors="ignore").strip()
-
-
-def list_of(raw: object) -> list[object]:
-    """Return the value itself if it is a JSON array, else an empty list."""
-    return cast("list[object]", raw) if isinstance(raw, list) else []

@@ -1,7 +1,6 @@
 """Repairing a schema that its metaschema refuses: each keyword that it refuses is converted or removed, nothing else.
 
-Servers mix drafts, and write numbers as texts. A model that sees the rest of the schema can call the tool; one that
-sees `{"type": "object"}` guesses.
+Servers mix drafts, and write numbers as texts. A model that sees the rest of the schema can call the tool.
 """
 
 from __future__ import annotations

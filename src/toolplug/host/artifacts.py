@@ -39,11 +39,6 @@ class _Arguments(TypedDict):
     limit: NotRequired[float]
 
 
-def random_handle() -> str:
-    """Return 128 random bits as URL-safe text."""
-    return token_urlsafe(16)
-
-
 class Artifacts:
     """Texts under handles that cannot be guessed, each for one tenant and session, and for `ttl_s()` seconds.
 
@@ -55,17 +50,14 @@ class Artifacts:
         store: Store,
         ttl_s: Callable[[], float],
         scope_of: ScopeOf = no_scope,
-        *,
-        new_handle: Callable[[], str] = random_handle,
     ) -> None:
         self._store = store
         self._scope_of = scope_of
         self._ttl_s = ttl_s
-        self._new_handle = new_handle
 
     async def keep(self, text: str, context: CallContext) -> str:
         """Store the text for this caller's tenant and session and return its handle. Raises `StoreError`."""
-        handle = self._new_handle()
+        handle = token_urlsafe(16)
         await self._store.commit(await self._key(handle, context), text.encode(), expected=0, ttl_s=self._ttl_s())
         return handle
 

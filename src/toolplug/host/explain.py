@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from toolplug.catalog.call import Principal
@@ -102,6 +102,22 @@ class Explanation:
             return found
         near = ", ".join(f"{item.name!r} ({item.home})" for item in self.nearest)
         return Verdict("refuses", f"no provider lists a tool {self.name!r}" + (f"; nearest: {near}" if near else ""))
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """The JSON of the explanation (docs/reference/http.md)."""
+        return {
+            "name": self.name,
+            "found": self.found,
+            "callable": self.callable,
+            "verdict": self.verdict.answer,
+            "reason": self.verdict.reason,
+            "provider": self.provider,
+            "gates": [asdict(gate) for gate in self.gates],
+            "settings": [item._asdict() for item in self.settings],
+            "nearest": [item.name for item in self.nearest],
+            "homes": {item.name: item.home for item in self.nearest},
+        }
 
 
 class Explainer:

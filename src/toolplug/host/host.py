@@ -44,7 +44,6 @@ P = TypeVar("P")
 Reader = Callable[[Source, Mapping[str, str], Installed, Coded], Configuration]
 """Reads a source with an environment and the installed packages. Raises `ConfigError`."""
 
-
 _LOCKED = "toolplug.locking.reader"
 """Compares packages with a lock; imported for hosts that have one."""
 

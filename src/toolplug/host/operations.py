@@ -150,7 +150,6 @@ class Operations(UncheckedCollector):
 T = TypeVar("T")
 Operation = Literal["read", "commit", "extend", "keys"]
 
-
 FAST_BUCKETS = (0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0)
 """Upper bounds in seconds, for what takes milliseconds as a rule: requests to the host, operations of the store."""
 
@@ -168,7 +167,6 @@ class Durations:
         self.seconds: float = 0.0
 
     def record(self, seconds: float) -> None:
-        """Count one duration."""
         # `bisect_left`: the bounds of Prometheus are inclusive (`le`).
         self.counts[bisect_left(FAST_BUCKETS, seconds)] += 1
         self.seconds += seconds
@@ -190,11 +188,9 @@ class MeasuredStore(DelegatingStore):
         return await self._measure("read", self._store.read(key))
 
     async def keys(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[str]:
-        """Return the keys of live records."""
         return await self._measure("keys", self._store.keys(prefix, after=after, limit=limit))
 
     async def revisions(self, keys: Collection[str]) -> dict[str, int]:
-        """Return the revisions of records."""
         return await self._measure("read", self._store.revisions(keys))
 
     async def extend(

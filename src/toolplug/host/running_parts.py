@@ -37,7 +37,6 @@ P = TypeVar("P")
 READY_S = 5.0
 """Seconds that the part of a plugin may take to answer whether it is ready."""
 
-
 KIND = "part"
 """The `kind` of the `ref` of a tool that a part lists."""
 MAX_PLANS = 5_000
@@ -155,7 +154,6 @@ class _OpenPart(NamedTuple):
         return same and (part.settings is not None or self.part.open is part.open)
 
     def call(self, what: str, function: Callable[[], object]) -> None:
-        """Call a method of the part."""
         entry = self.part.entry
         if entry is None:
             function()
@@ -191,7 +189,6 @@ class _OpenPart(NamedTuple):
         await self._end("finish()", self.running.finish)
 
     async def aclose(self) -> None:
-        """End it."""
         await self._end("aclose()", self.running.aclose)
 
     async def _end(self, what: str, step: Callable[[], Coroutine[Any, Any, None]]) -> None:

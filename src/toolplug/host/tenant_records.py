@@ -64,6 +64,5 @@ class TenantRecords(Generic[R]):
         return Written(key, await self._store.commit(key, value, expected=expected))
 
     async def delete(self, *name: str | None) -> Written:
-        """Delete the record of a name."""
         key = self.key(*name)
         return Written(key, await self._store.commit(key, None))

@@ -80,7 +80,6 @@ class RecentViews:
         return view
 
     def end(self, session: str) -> None:
-        """Drop the views of a session that has ended."""
         for key in self._of_sessions.pop(session, ()):
             self._newest.drop(key)
 
@@ -225,7 +224,6 @@ class Views:
         return lambda parts: self._equipment.view(owner, parts, code, search)
 
     def end(self, session: str) -> None:
-        """Drop the views of a session that has ended."""
         self._recent.end(session)
 
     def unchosen(self, principal: Principal, agent: str | None, session: HostSession | None) -> ToolExecutor:

@@ -70,7 +70,6 @@ _WORKERS = "toolplug.http.providers.workers"
 _WORKERS_PATH = "/v1/workers/"
 POLICY_VIOLATION = 1008
 
-
 _PREFIX = re.compile(r"(?:/[A-Za-z0-9._~-]+)*")
 
 
@@ -357,11 +356,6 @@ def provider_routes(
     return _ProviderApp(registry, Chain(ApiKeys(()), [as_auth_function(item) for item in given]), max_body)
 
 
-def _count_none(tenant: str, key: str) -> AbstractContextManager[None]:
-    """Count no stream: only a host has quotas."""
-    return nullcontext()
-
-
 class _ProviderApp:
     def __init__(self, registry: FunctionRegistry, chain: Chain, max_body: int) -> None:
         self._registry = registry
@@ -370,7 +364,7 @@ class _ProviderApp:
         self._refusals = Refusals()
         self._bodies = unfinished_bodies()
         no_toolset: tuple[str, ...] = ()  # so no agent reaches anything
-        self._routes = ProviderRoutes(self._refusals, lambda _: no_toolset, _count_none)
+        self._routes = ProviderRoutes(self._refusals, lambda _: no_toolset, lambda tenant, key: nullcontext())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""

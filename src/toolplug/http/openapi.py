@@ -172,7 +172,6 @@ _PATTERNS: Mapping[tuple[str, str], str] = {
 
 
 def _path_parameters(route: HostRoute) -> list[JsonObject]:
-    """Return the parameters in the path of a route of the host."""
     first = "/".join(route.path.split("/")[:3])
     given = {item.name: item.pattern for item in route.parameters if item.place == "path"}
     parameters: list[JsonObject] = []

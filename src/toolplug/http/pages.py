@@ -36,7 +36,6 @@ class Readiness(TypedDict):
 _TYPE = "text/javascript; charset=utf-8"
 _MODULE_HEADERS = {"cache-control": "public, no-cache", "x-content-type-options": "nosniff"}
 
-
 _LINKS = (
     ("/v1/openapi.json", "every route, described as OpenAPI 3.1"),
     ("/openapi.json", "the tools that a model may call, described as OpenAPI 3.1 (needs credentials)"),

@@ -91,7 +91,6 @@ SINGLE = frozenset(
     {b"authorization", b"content-length", b"content-type", b"idempotency-key", b"origin", b"x-api-key", b"x-request-id"}
 )
 
-
 _OWN = (b"x-toolplug-", b"mcp-", b"toolplug-")
 """How headers of toolplug and of MCP begin, such as credentials, and those that name the caller, agent or session."""
 

@@ -161,7 +161,6 @@ class SentResponse:
 
     @property
     def has_started(self) -> bool:
-        """Whether the response has started."""
         return self.started_at > 0
 
     def __call__(self, message: Message) -> Awaitable[None]:

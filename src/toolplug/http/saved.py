@@ -95,7 +95,6 @@ async def asking(request: HostRequest) -> Caller:
 
 
 def toolset_response(shown: ShownToolset, *, status: int = 200) -> OrjsonResponse[ToolsetAnswer]:
-    """Return the response with one toolset."""
     return OrjsonResponse(shown.fields(), status, PRIVATE)
 
 

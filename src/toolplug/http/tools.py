@@ -79,7 +79,6 @@ MAX_NAME = 256
 MAX_TOOLSETS = 256
 MAX_OPTIONS = 100
 
-
 Arguments = Annotated[dict[str, object], Field(max_length=MAX_NAMES)] | str
 
 
@@ -286,7 +285,6 @@ _EVENTS = b"text/event-stream"
 
 Problem = Callable[[ToolResult, CallContext], HttpProblem | None]
 """Returns the error of the request that a result stands for; None if the result is the answer."""
-
 
 Respond = Callable[[ToolResult, ToolExecutor], Response]
 """Returns the response for a result of the executor's tool."""

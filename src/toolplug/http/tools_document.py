@@ -18,7 +18,7 @@ import orjson
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.catalog.exact_json import dump_json, load_own_json
+from toolplug.catalog.exact_json import as_list, dump_json, load_own_json
 from toolplug.catalog.render import describe, with_items
 from toolplug.catalog.schema import Schema
 from toolplug.catalog.schema_walk import NO_VALUE, REFERENCES, Path, SchemaObject, at_pointer, pointer_part, subschemas
@@ -291,7 +291,8 @@ class _MovedSchema:
         self._references = References(document)  # before the repair, which removes the anchors of older drafts
         stated = document.pop("$schema", _NEWEST)
         if not isinstance(stated, str) or stated.removesuffix("#") != _NEWEST:
-            repair_schema(document, (), _ignore)  # tuples, and bounds that are true, as older drafts write them
+            # Tuples, and bounds that are true, as older drafts write them.
+            repair_schema(document, (), lambda at, why: None)
         self._document = document
         self._what = what
         self._take = take
@@ -394,10 +395,6 @@ class _MovedSchema:
 _REFERENCES = tuple(sorted(REFERENCES))
 
 
-def _ignore(at: Path, why: str) -> None:
-    """Take no note of a keyword that the repair removes: callers are told when the tool is registered."""
-
-
 def _mappings(document: SchemaObject) -> Iterator[tuple[SchemaObject, Path]]:
     """Yield every object of the document, with its path."""
     waiting: list[tuple[object, Path]] = [(document, ())]
@@ -417,7 +414,7 @@ def _apply(schema: SchemaObject, targets: list[SchemaObject]) -> None:
         schema |= targets[0]
     elif targets:
         given = schema.get("allOf")
-        schema["allOf"] = [*(cast("list[object]", given) if isinstance(given, list) else ()), *targets]
+        schema["allOf"] = [*as_list(given), *targets]
 
 
 def _as_object(schema: object) -> object:

@@ -52,7 +52,6 @@ BindingAnswer = TypedDict(
 )
 BindingAnswer.__doc__ = "A toolset as it is bound now."
 
-
 _ALLOWLIST = "/api/agents/{id}/toolsets"
 _BINDING = "/api/toolset-bindings/{id}"
 

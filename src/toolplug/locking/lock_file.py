@@ -120,11 +120,9 @@ class Lock(_Value):
         return next((each for each in self.packages if each.key == (python, name)), None)
 
     def provider(self, key: str) -> LockedProvider | None:
-        """Return an entry by its key."""
         return next((each for each in self.providers if each.key == key), None)
 
     def server(self, name: str) -> LockedServer | None:
-        """Return a server by its id."""
         return next((each for each in self.servers if each.id == name), None)
 
 

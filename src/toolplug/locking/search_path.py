@@ -106,7 +106,6 @@ class SearchPath:
 
 
 def host_path() -> SearchPath:
-    """Return the search path of this process."""
     path = tuple(os.path.abspath(each) if each else os.getcwd() for each in sys.path)
     site_folders = {*site.getsitepackages(), site.getusersitepackages()}
     return SearchPath(

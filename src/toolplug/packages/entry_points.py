@@ -1,7 +1,6 @@
 """The installed provider packages, found by their metadata without importing them.
 
-The metadata of other packages may contain anything. What cannot be read is reported, and does not affect other
-packages.
+The metadata of other packages may contain anything. What cannot be read is reported, and affects no other package.
 """
 
 from __future__ import annotations

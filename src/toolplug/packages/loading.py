@@ -52,11 +52,6 @@ MAX_DATA = 8 * 1024 * 1024
 """Characters of the data files of an entry in a lock: 50,000 files with paths of a hundred characters."""
 
 
-def list_no_data(config: object, folder: Path) -> Mapping[str, str]:
-    """Return no data files."""
-    return {}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderType:
     """What an entry point names, imported and checked.
@@ -77,7 +72,7 @@ class ProviderType:
     open_settings: bool
     build: Callable[[str, object], FunctionProvider]
     plugin: object
-    data_of: Callable[[object, Path], Mapping[str, str]] = list_no_data
+    data_of: Callable[[object, Path], Mapping[str, str]] = lambda config, folder: {}
     hooks: PluginHooks = NO_HOOKS
     tools: tuple[str, ...] = ()
     routes: tuple[tuple[str, str], ...] = ()

@@ -34,15 +34,6 @@ S = TypeVar("S", bound=BaseModel | None)
 S_contra = TypeVar("S_contra", bound=BaseModel | None, contravariant=True)
 
 
-def _no_tools_changed() -> None:
-    """Do nothing: no host lists the tools of the part."""
-
-
-def _no_offering_changed(listener: Callable[[], None]) -> Callable[[], object]:
-    """Call no one: no host has an offering."""
-    return _no_tools_changed
-
-
 class HostTools(Protocol):
     """The tools of the host, for a part that adds some or calls them."""
 
@@ -117,8 +108,8 @@ class PartServices(NamedTuple):
     plugins: PluginManager
     configuration: Callable[[], library_types.Configuration]
     sealing: Sealing
-    tools_changed: Callable[[], object] = _no_tools_changed
-    offering_changed: Callable[[Callable[[], None]], Callable[[], object]] = _no_offering_changed
+    tools_changed: Callable[[], object] = lambda: None
+    offering_changed: Callable[[Callable[[], None]], Callable[[], object]] = lambda _: lambda: None
 
 
 class PartGate(NamedTuple):
@@ -206,10 +197,6 @@ class RunningPart(Protocol[S_contra]):
         raise LookupError(call.name)  # nobody calls a part that lists no tools
 
 
-def _no_checks(settings: object) -> Iterable[str]:
-    return ()
-
-
 class SectionFacts(NamedTuple):
     """What the section of a part means to the host.
 
@@ -221,10 +208,6 @@ class SectionFacts(NamedTuple):
     toolsets: Mapping[str, str] = MappingProxyType({})
     policies: tuple[library_types.Policy, ...] = ()
     results_ttl_s: float | None = None
-
-
-def _no_facts(settings: object) -> SectionFacts:
-    return SectionFacts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -278,9 +261,9 @@ class HostPart(Generic[S]):
     name: str
     settings: type[S] | None = None
     always: bool = False
-    facts: Callable[[S], SectionFacts] = _no_facts
+    facts: Callable[[S], SectionFacts] = lambda _: SectionFacts()
     open: Callable[[PartServices, S], Awaitable[RunningPart[S]]]
-    checks: Callable[[S], Iterable[str]] = _no_checks
+    checks: Callable[[S], Iterable[str]] = lambda _: ()
     routes: Callable[[], HostRoutes] = tuple
     paths: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()

@@ -198,8 +198,7 @@ def route(method: str, path: str, *, public: bool = False, scope: str | None = N
 class BoundTool(NamedTuple):
     """A tool of one instance. `target` returns a coroutine, or blocks; `convert` is applied to its arguments before.
 
-    `copies`: the arguments must be copied, since its code could change them. `runner` runs one that does not block,
-    None for a task.
+    `copies`: the arguments must be copied, since its code could change them. `runner` runs one that does not block.
     """
 
     definition: ToolDefinition

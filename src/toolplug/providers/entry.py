@@ -167,14 +167,6 @@ class ProviderEntry:
         return self.problem(error.state.replace("-", "_"), str(error), error.fix, error.at)
 
 
-def release_nothing() -> None:
-    """Do nothing: nothing waits for a provider in the host's process."""
-
-
-def accept_tools(tools: Iterable[ToolDefinition]) -> None:
-    """Accept all: nothing says which tools a provider has."""
-
-
 class DesiredProvider(NamedTuple):
     """A provider that should run: created by `build`, or, without it, only recorded.
 
@@ -190,12 +182,11 @@ class DesiredProvider(NamedTuple):
     inspected: bool = False
     single: object = None
     scopes: frozenset[str] | None = None
-    release: Callable[[], None] = release_nothing
-    check_tools: Callable[[Iterable[ToolDefinition]], None] = accept_tools
+    release: Callable[[], None] = lambda: None
+    check_tools: Callable[[Iterable[ToolDefinition]], None] = lambda _: None
 
 
 def record_of(entry: ProviderEntry, state: ProviderState, reason: str = "", fix: str = "") -> ProviderRecord:
-    """Return the record of an entry in this state."""
     return ProviderRecord(
         key=entry.key,
         type=entry.type,

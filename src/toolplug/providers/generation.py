@@ -27,7 +27,6 @@ from toolplug.providers.plugins.shapes import hooks_of, plugin_of
 from toolplug.providers.provider import (
     FunctionProvider,
     SignInEndpoints,
-    check_config,
     enter_site,
     forget_start,
     is_started,
@@ -136,12 +135,12 @@ async def open_generation(
         said = f"{entry.owner}: {'; '.join(problems)}"
         raise ProviderError(said, state=ProviderState.INCOMPATIBLE, fix="fix the signatures in the package")
     try:
-        check_config(provider)
+        config: object = provider.config  # raises if its `Config` has required fields, and none was given
     except InvalidDefinition as error:
         example = f"{type(provider).__name__}({{…}}), or settings={{…}} in check_provider and running"
         raise ProviderError(f"{entry.owner}: {error}", state=ProviderState.CONFIG_INVALID, fix=example) from error
     switch, threads = SourceSwitch(), ThreadRunner(entry.key)
-    site = replace(site, config=provider.config, log=provider.log) if running is None else site
+    site = replace(site, config=config, log=provider.log) if running is None else site
     # Before `start`, which may use the store and the log of its context.
     enter_site(provider, site)
     try:
@@ -211,7 +210,6 @@ async def _close(entry: ProviderEntry, provider: FunctionProvider, site: Provide
 
 
 def mounted_routes(generation: Generation) -> tuple[MountedRoute, ...]:
-    """Return the routes of a generation."""
     entry = generation.entry
     return tuple(
         MountedRoute(

@@ -78,7 +78,6 @@ async def _outcome(step: Step) -> BaseException | None:
 _DOUBLED = "Duplicated timeseries in CollectorRegistry"
 """The beginning of the `ValueError` of prometheus-client for a metric that is made a second time in one process."""
 
-
 _IN_WORDS = (InvalidDefinition, HostKeyError, ModuleNotFoundError)
 """Errors whose text says what is wrong, or which package is missing; where they came from says no more."""
 

@@ -87,27 +87,24 @@ def _check_schema(definition: ToolDefinition) -> None:
 def _check(entry: ProviderEntry, names: Sequence[str]) -> None:
     for name in names:
         run_step(entry, "tools()", lambda name=name: check_provider_tool_name(name))
-    twice = first_repeated(names)
-    if twice is not None:
-        raise ProviderError(
-            f"{entry.owner} lists the tool {twice!r} twice",
-            state=ProviderState.START_FAILED,
-            fix="give one of them another name",
-        )
+    check_once(entry, "lists the tool", names, fix="give one of them another name")
     for error in unknown_tools(entry, names):
         raise error
+
+
+def check_once(entry: ProviderEntry, what: str, names: Sequence[str], fix: str) -> None:
+    """Raise `ProviderError` if a name is there twice; `what` is what the provider does with each."""
+    twice = first_repeated(names)
+    if twice is not None:
+        raise ProviderError(f"{entry.owner} {what} {twice!r} twice", state=ProviderState.START_FAILED, fix=fix)
 
 
 def unknown_tools(entry: ProviderEntry, names: Sequence[str]) -> Iterator[ProviderError]:
     """Return a problem for each rule of the entry that names a tool which the provider does not have."""
     for name in entry.tools:
         if name not in names:
-            yield ProviderError(
-                f"{entry.owner} has no tool {name!r}",
-                state=ProviderState.CONFIG_INVALID,
-                fix=name_hint(name, names),
-                at=("tools", name),
-            )
+            said, fix = f"{entry.owner} has no tool {name!r}", name_hint(name, names)
+            yield ProviderError(said, state=ProviderState.CONFIG_INVALID, fix=fix, at=("tools", name))
 
 
 class _ToolPlanner:
@@ -131,7 +128,6 @@ class _ToolPlanner:
         self._offered = ALWAYS if entry.offer == "always" else Offered(entry.offer, entry.origin("offer"))
 
     def tool(self, bound: BoundTool, rule: ToolRule) -> Tool:
-        """Return the tool of a bound method with its rule."""
         entry, accounting = self._entry, self._accounting
         origin = partial(entry.origin, "tools", bound.definition.ref.name)
         definition = bound.definition.owned_by(KIND, entry.key, rule.offer_for(origin, self._offered))
@@ -182,18 +178,13 @@ class _ToolPlanner:
             if definition.output_schema is not None:
                 definition.output_schema.check()
         except InvalidDefinition as error:
-            _LOG.warning(
-                "%s: results of %r are not checked, as its output schema is invalid: %s",
-                self._entry.owner,
-                definition.name,
-                error,
-            )
+            text = "%s: results of %r are not checked, as its output schema is invalid: %s"
+            _LOG.warning(text, self._entry.owner, definition.name, error)
             return None
         return definition.output_schema
 
 
 def plan_builder(entry: ProviderEntry, services: CallServices) -> PlanBuilder:
-    """Return the builder of the plans of a provider."""
     return PlanBuilder(
         services,
         LimitLevel((KIND, entry.key), entry.limits, partial(entry.origin, "limits")),

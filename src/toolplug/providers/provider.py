@@ -326,8 +326,3 @@ def build_provider(kind: type[FunctionProvider], key: str, config: object) -> Fu
     given: dict[str, Any] = {"config": config, "key": key}
     provider.__init__(**{name: value for name, value in given.items() if name in named})
     return provider
-
-
-def check_config(provider: FunctionProvider) -> None:
-    """Raise `InvalidDefinition` if its `Config` has required fields and no config was given."""
-    _ = provider.config

@@ -38,10 +38,6 @@ def no_services(kind: type[S], /) -> S:
     raise LookupError(f"this provider needs a host that offers {kind.__name__}; a registry without a host has none")
 
 
-def ignore_change() -> None:
-    """Do nothing: nobody follows the records of a registry that is not entered."""
-
-
 async def list_nowhere() -> None:
     """Do nothing: no registry lists the provider."""
 
@@ -55,11 +51,6 @@ Sealing = Callable[[str], Awaitable["library_types.Sealer"]]
 """Returns what seals for a purpose."""
 
 EgressRules = Callable[[], Egress]
-
-
-def public_only() -> Egress:
-    """Return the rules of a registry without a host: public addresses only."""
-    return PUBLIC_ONLY
 
 
 class ProviderStore(Protocol):
@@ -210,7 +201,7 @@ class ProviderContext:
     closing: Closing = field(default_factory=Closing)
     console_pages: Callable[[], Sequence[ConsolePage]] = tuple
     threads: library_types.FairThreads = field(default_factory=thread_pool)
-    changed: Callable[[], None] = ignore_change
+    changed: Callable[[], None] = lambda: None
     relist: Callable[[], Awaitable[None]] = list_nowhere
     sealing: Sealing = no_sealer
 
@@ -267,7 +258,7 @@ def stored_sites(
     root: Callable[[], Path],
     config_dir: Path = _HERE,
     service: Services = no_services,
-    egress: EgressRules = public_only,
+    egress: EgressRules = lambda: PUBLIC_ONLY,
     sealing: Sealing = no_sealer,
 ) -> SiteFor:
     """Return a function that gives providers their context by their keys; store and root are opened when needed."""

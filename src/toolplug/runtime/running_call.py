@@ -89,8 +89,7 @@ class RunningCall:
     async def wait(self, seconds: float, *, ask: bool = True) -> bool:
         """Wait at most `seconds` for the end; return whether it came. Raises only the caller's own cancellation.
 
-        In both other cases the tool is asked to stop, after its caller has been answered; not if it comes too late for
-        the caller and `ask` is False.
+        In both other cases the tool is then asked to stop; not if it comes too late and `ask` is False.
         """
         if self.done:
             return True

@@ -101,7 +101,6 @@ class _Search:
         self._found: dict[str, Sequence[WordTools]] = {}
 
     def definition(self, place: int) -> ToolDefinition:
-        """Return the tool at a place."""
         number = bisect(self._starts, place) - 1
         return self._indexes[number].definitions[place - self._starts[number]]
 

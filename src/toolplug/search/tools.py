@@ -18,7 +18,7 @@ import orjson
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ALWAYS, CALL_TOOL, SEARCH_SOURCE, SEARCH_TOOLS, ToolDefinition, ToolHints
-from toolplug.catalog.exact_json import as_object
+from toolplug.catalog.exact_json import as_list, as_object
 from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.plan import Forward, Plan, Tool
 from toolplug.catalog.render import describe
@@ -346,7 +346,7 @@ def found_names(output: object) -> Sequence[str]:
         except orjson.JSONDecodeError:
             return ()
     tools = as_object(output).get("tools")
-    listed = cast("list[object]", tools) if isinstance(tools, list) else []
+    listed = as_list(tools)
     names = [as_object(tool).get("name") for tool in listed]
     return [name for name in names if isinstance(name, str)]
 

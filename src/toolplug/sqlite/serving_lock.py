@@ -40,8 +40,7 @@ def lock_file(store: Path) -> Path:
 async def serving_lock(store: Path, *, shared: bool, wait_s: float) -> AsyncGenerator[None]:
     """Hold the lock of the store while the context is open, alone or together with others that share the store.
 
-    Raises `StoreInUse` if another process still holds it after `wait_s` seconds, and `StoreUnavailable` if the lock
-    file cannot be written.
+    Raises `StoreInUse` if another process holds it after `wait_s`, `StoreUnavailable` if it cannot be written.
     """
     with told_as_store_errors(store):
         file = open_lock(lock_file(store))

@@ -1,7 +1,6 @@
 """Changes of records, and the effect of a batch of them: the only place that assigns revisions and positions.
 
-These are pure functions, so that all stores behave alike: a store reads the heads, calls `apply_changes`, and writes
-the result in one transaction.
+These are pure functions, so that all stores behave alike: a store reads heads, and writes what `apply_changes` returns.
 """
 
 from __future__ import annotations

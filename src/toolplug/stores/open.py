@@ -27,7 +27,6 @@ MISSING = (
 )
 """aiosqlite is an extra, so the module that uses it is imported for such a store only."""
 
-
 ENTER_S = 30.0
 """How long a host that starts tries to open a store that is unavailable."""
 _FIRST_PAUSE_S = 0.5
@@ -100,8 +99,7 @@ def open_store(
 async def enter_with_retries(store: Store, *, within_s: float = ENTER_S) -> None:
     """Open a store as `async with` does, and again while it is unavailable, for `within_s` seconds; say so each time.
 
-    A server of records often starts together with its hosts, and on a busy machine. A file that cannot be opened is
-    tried once. Raises `StoreError`.
+    A server of records often starts with its hosts. A file that cannot be opened is tried once. Raises `StoreError`.
     """
     loop = asyncio.get_running_loop()
     give_up_at, failures = loop.time() + within_s, 0

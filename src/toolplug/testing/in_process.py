@@ -112,9 +112,8 @@ async def in_process_host(
 ) -> AsyncGenerator[InProcessHost]:
     """Open a host with this configuration, served without a socket. Raises what entering a host raises.
 
-    `principals` each get an API key; without any, the `auth` of the configuration applies, or every caller is
-    anonymous and has all scopes. State is kept in `folder`, by default a temporary one: opened again there, it is the
-    same host restarted.
+    `principals` each get an API key; without any, the `auth` of the configuration applies, or every caller is anonymous
+    and has all scopes. State is kept in `folder`, by default a temporary one: opened again there, it is the same host.
     """
     keys = {principal.subject: secrets.token_urlsafe(32) for principal in principals}
     async with AsyncExitStack() as stack:

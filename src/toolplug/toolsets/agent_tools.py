@@ -154,8 +154,8 @@ class AgentTools:
 
     def __init__(self, services: CallServices) -> None:
         self._services = services
-        self._toolsets = Toolsets()
-        self._allowlists = Allowlists()
+        self.toolsets: Toolsets = Toolsets()
+        self.allowlists: Allowlists = Allowlists()
         self._shared: dict[Toolset, LiveCatalog] = {}
         self._lone: dict[Toolset, PerCallToolset] = {}
         self._sessions: dict[Hashable, dict[Toolset, SessionToolset | LazyToolset]] = {}
@@ -165,30 +165,20 @@ class AgentTools:
         self._offerings: dict[Toolset, tuple[Offering, Offering]] = {}
         self.some_wait: bool = False
 
-    @property
-    def toolsets(self) -> Toolsets:
-        """All registered toolsets."""
-        return self._toolsets
-
-    @property
-    def allowlists(self) -> Allowlists:
-        """All allowlists."""
-        return self._allowlists
-
     def change(self, *, toolsets: Toolsets | None = None, allowlists: Allowlists | None = None) -> None:
         """Adopt these; all executors, also those in use, follow from the next call on."""
-        before, kept = self._allowlists, toolsets is None or toolsets is self._toolsets
-        self._toolsets = self._toolsets if toolsets is None else toolsets
-        self._allowlists = self._allowlists if allowlists is None else allowlists
+        before, kept = self.allowlists, toolsets is None or toolsets is self.toolsets
+        self.toolsets = self.toolsets if toolsets is None else toolsets
+        self.allowlists = self.allowlists if allowlists is None else allowlists
         if not kept:
-            self.some_wait = any(_lists_later(item) for item in self._toolsets.every())
+            self.some_wait = any(_lists_later(item) for item in self.toolsets.every())
             self._drop_unregistered()
             self._together = {}
         for session, joints in self._live.items():
             # A copy: the dictionary is weak, and loses entries while it is walked.
             for choice, joint in list(joints.items()):
                 # A change of one allowlist leaves the executors of all other agents as they are.
-                if not kept or _list_of(choice, before) != _list_of(choice, self._allowlists):
+                if not kept or _list_of(choice, before) != _list_of(choice, self.allowlists):
                     joint.join(*self._parts(choice, session))
         self._services.offering_changed.send()
 
@@ -249,9 +239,9 @@ class AgentTools:
     def choose(self, choice: Choice) -> list[Toolset]:
         """Return the registered toolsets of a choice, in order."""
         if choice.servers:
-            return list(self._toolsets.servers.values())
-        ids = choice.toolsets if choice.agent is None else _list_of(choice, self._allowlists)
-        known = self._toolsets.of(choice.tenant)
+            return list(self.toolsets.servers.values())
+        ids = choice.toolsets if choice.agent is None else _list_of(choice, self.allowlists)
+        known = self.toolsets.of(choice.tenant)
         return [known[name] for name in dict.fromkeys(ids) if name in known and choice.takes(name)]
 
     def waits(self, choice: Choice, session: Hashable, name: str = "") -> bool:
@@ -348,7 +338,7 @@ class AgentTools:
 
     def _drop_unregistered(self) -> None:
         """Forget and close what was created for toolsets that are no longer registered."""
-        known = set(self._toolsets.every())
+        known = set(self.toolsets.every())
         self._shared = {toolset: part for toolset, part in self._shared.items() if toolset in known}
         self._offerings = {toolset: part for toolset, part in self._offerings.items() if toolset in known}
         for toolset in [toolset for toolset in self._lone if toolset not in known]:

@@ -41,7 +41,6 @@ class Allowlists:
         return self.own.get((tenant, agent)) or self.configured.get(agent)
 
     def agents(self, tenant: str) -> frozenset[str]:
-        """Return the agents that have an allowlist for this tenant."""
         return frozenset([*self.configured, *(agent for of, agent in self.own if of == tenant)])
 
     def configured_as(self, lists: Mapping[str, Allowlist]) -> Allowlists:

@@ -36,21 +36,12 @@ entered (`async with`), else by its `aclose()` where it has one."""
 _ID = re.compile(TOOLSET_ID)
 
 
-def _nothing() -> None:
-    """Ignore that a session begins to use the toolset."""
-
-
-def no_offering() -> Offering:
-    """Return an offering without prompts and resources."""
-    return EMPTY_OFFERING
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedSource:
     """One executor for all callers, which no session closes; `offering` returns its prompts and resources."""
 
     executor: ToolExecutor
-    offering: Callable[[], Offering] = field(default=no_offering, compare=False)
+    offering: Callable[[], Offering] = field(default=lambda: EMPTY_OFFERING, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +75,7 @@ class OnDemand:
 
     lone: ToolExecutor
     make: Callable[[], SessionExecutor]
-    offering: Callable[[], Offering] = field(default=no_offering, compare=False)
+    offering: Callable[[], Offering] = field(default=lambda: EMPTY_OFFERING, compare=False)
 
 
 Source = SharedSource | PerSession | OnDemand
@@ -105,7 +96,7 @@ class Toolset:
     source: Source
     limits: LimitLevel | None = None
     offered: Offered | None = None
-    used: Callable[[], None] = _nothing
+    used: Callable[[], None] = lambda: None
     shown: str = FROM_CODE
     origin: str = FROM_CODE
 

@@ -145,8 +145,7 @@ def measure_sockets(network: Path, most: int) -> int:
 def measure_disk(folders: Sequence[Path]) -> int | None:
     """Return the bytes of all files below these folders.
 
-    None if they cannot be counted: for more than `MAX_FILES`, and for a folder that cannot be read, since its path is
-    too long, or its rights are.
+    None if they cannot be counted: more than `MAX_FILES`, or below a folder that cannot be read.
     """
     total, count = 0, 0
     waiting = [*folders]

@@ -54,7 +54,6 @@ class NetworkProxy:
 
     @property
     def path(self) -> Path:
-        """The path of the socket."""
         return self._folder / "socket"
 
     async def start(self) -> None:

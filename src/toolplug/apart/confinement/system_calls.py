@@ -1,8 +1,7 @@
 """The filter of a confined process's system calls: a program for the kernel, which checks each call (seccomp).
 
 It refuses what reaches around the namespaces, what has been the way into many kernels, and what takes memory that no
-bound counts. The library for this, libseccomp, has no binding that is kept and on PyPI; the program is a list of
-comparisons, so it is made here:
+bound counts. The library for this, libseccomp, has no maintained binding on PyPI; the program is a list of comparisons:
 
     load the architecture    another one: refuse        (a 32-bit call has other numbers)
     load the number          beyond the known: refuse   (a call that a newer kernel has)
@@ -73,7 +72,6 @@ _COMMON = {
     "lsm_set_self_attr": 460,
     "lsm_list_modules": 461,
 }
-
 
 _UNKNOWN = (435, 437)
 """clone3, openat2."""

@@ -51,7 +51,6 @@ class WorkerPlan:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The headers of its request."""
         return {} if self.credential is None else {"Authorization": f"Bearer {self.credential}"}
 
 

@@ -78,8 +78,7 @@ class References:
     def _number_links(self, schema: Node) -> tuple[list[list[int]], list[dict[int, list[Node]]]]:
         """Number the schemas that references reach from this one, 0; return the targets of each one's references.
 
-        The second value has only those references that are applied to the same value as the numbered schema: by target,
-        the schemas that hold them.
+        The second value has only those references that are applied to the same value as the numbered schema: by target.
         """
         numbers = {id(schema): 0}
         reached = [schema]

@@ -63,7 +63,6 @@ class Edge:
 
     @property
     def limits(self) -> EdgeSettings:
-        """The current limits."""
         return self._settings().edge
 
     @property

@@ -309,17 +309,13 @@ class _Server(uvicorn.Server):
                 await loop.connect_accepted_socket(self._connection, each)
         # Polled: uvicorn tells nobody when a connection has its first request.
         for _ in range(FIRST_REQUEST_MS // 10):
-            if all(_has_request(each) for each in self.server_state.connections):
+            if all(getattr(each, "cycle", None) is not None for each in self.server_state.connections):
                 return
             await asyncio.sleep(0.01)
 
     def _connection(self) -> asyncio.Protocol:
         assert isinstance(self.config, EdgeConfig)
         return self.config.connection(self.server_state, self.lifespan.state)
-
-
-def _has_request(connection: object) -> bool:
-    return getattr(connection, "cycle", None) is not None
 
 
 class ServedConnection(Protocol):

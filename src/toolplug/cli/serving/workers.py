@@ -1,8 +1,7 @@
 """The processes of `toolplug serve --workers N`: a parent without a host, and workers that serve one port together.
 
 Each worker listens on a socket of its own with `SO_REUSEPORT`, so that the kernel spreads connections evenly; one
-socket that all accept from gives some workers ten times as many as others. The parent keeps the port by a bound socket
-that does not listen.
+socket that all accept from gives some workers ten times as many as others. The parent keeps the port by a bound socket.
 """
 
 from __future__ import annotations

@@ -83,15 +83,10 @@ class HostAdmin:
         self._read = read
         self._applied = applied
         self._source_name = source_name
-        self._overrides: Mapping[str, bool] = MappingProxyType({})
-        self._last_reload: LastReload | None = None
+        self.overrides: Mapping[str, bool] = MappingProxyType({})
+        self.last_reload: LastReload | None = None
         self._as_read: Configuration  # as `begin` or the last reload has read it, whatever was switched since
         self.changing: asyncio.Lock = asyncio.Lock()
-
-    @property
-    def overrides(self) -> Mapping[str, bool]:
-        """The providers that were switched on or off since the last reload, by key."""
-        return self._overrides
 
     @property
     def process_names(self) -> tuple[str, ...]:
@@ -99,17 +94,12 @@ class HostAdmin:
         processes = self._parts().records.processes
         return processes.name, *sorted(processes.others)
 
-    @property
-    def last_reload(self) -> LastReload | None:
-        """The last reload since the host was entered, also one that was refused."""
-        return self._last_reload
-
     async def begin(self) -> None:
         """Begin with the configuration as it was read, and with what other processes have switched since.
 
         Opens the last of the host's parts: what other processes ask is answered from now on. Raises `StoreError`.
         """
-        self._overrides, self._last_reload = MappingProxyType({}), None
+        self.overrides, self.last_reload = MappingProxyType({}), None
         parts = self._parts()
         self._as_read = parts.configuration
         if parts.records.processes.joined:
@@ -152,7 +142,7 @@ class HostAdmin:
             parts = self._parts()
             with audit_block(f"provider.{'enable' if on else 'disable'}", by, request_id, lambda: key):
                 # Here first: an entry that cannot run is refused before any other process hears of it.
-                await self._apply(parts, {**self._overrides, key: on})
+                await self._apply(parts, {**self.overrides, key: on})
             if parts.records.processes.joined:
                 await _write_switch(parts, key, on)
         # Without the lock: each process takes its own to answer, and two that switch at once would wait for each other
@@ -199,7 +189,7 @@ class HostAdmin:
             parts.current.configuration = configuration
             await parts.running.configure(configuration, off)
         parts.toolsets.plugins_changed()
-        self._overrides = MappingProxyType({**overrides})
+        self.overrides = MappingProxyType({**overrides})
 
     async def _reload(self, parts: Parts, by: Principal, request_id: str) -> Reloaded:
         before, was = parts.registry.running(), parts.configuration
@@ -210,11 +200,11 @@ class HostAdmin:
                 check_unchangeable(was, configuration)
                 await self._apply_file(parts, configuration)
         except ConfigError as error:
-            self._last_reload = replace(report, problems=tuple(error.problems))
+            self.last_reload = replace(report, problems=tuple(error.problems))
             raise
         except StoreError as error:
             problem = Problem(code="store_unavailable", message=str(error), hint="reload again")
-            self._last_reload = replace(report, problems=(problem,))
+            self.last_reload = replace(report, problems=(problem,))
             raise
         after = parts.registry.running()
         # The same generation: an entry that has not changed keeps its instance.
@@ -222,7 +212,7 @@ class HostAdmin:
         started = tuple(key for key in after if key not in kept)
         done = Reloaded(started, kept, tuple(key for key in before if key not in after))
         changes = await in_own_thread(partial(value_changes, was, configuration))
-        self._last_reload = replace(report, changes=changes, providers=done)
+        self.last_reload = replace(report, changes=changes, providers=done)
         await self._describe(parts)
         return done
 
@@ -231,7 +221,7 @@ class HostAdmin:
         # Opened first: a part that cannot be opened refuses the reload before anything has changed.
         async with parts.running.opening(configuration):
             await parts.registry.apply(wanted_providers(configuration, {}), configuration.plugin_paths())
-            self._overrides, self._as_read = MappingProxyType({}), configuration
+            self.overrides, self._as_read = MappingProxyType({}), configuration
             await parts.configure(configuration)
         self._applied(configuration)
 
@@ -266,7 +256,7 @@ class HostAdmin:
             switches = {} if record is None else _switches(record.value)
             known = parts.configuration.providers.wanted
             overrides = {key: on for key, on in switches.items() if key in known}
-            if overrides != self._overrides:
+            if overrides != self.overrides:
                 try:
                     await self._apply(parts, overrides)
                 except ConfigError as error:

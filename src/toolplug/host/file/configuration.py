@@ -97,7 +97,6 @@ _UNKNOWN = "unknown_key"
 _BY_ENTRY = frozenset({"toolsets", "agents"})
 """Sections whose entries are validated one by one."""
 
-
 RESULTS_TTL_S = 3600.0
 """How long results over their limit are kept where no part says."""
 
@@ -453,8 +452,7 @@ def _key_problems(
 ) -> Iterator[Problem]:
     """Yield a problem for each scope that nothing asks for, and each agent that is not configured.
 
-    A misspelt one fails closed, and so would be found by its holder only. `coded_agents` are those that the host's code
-    names.
+    A misspelt one fails closed, and so would be found by its holder only. `coded_agents` are those of the host's code.
     """
     if not keys:
         return

@@ -196,7 +196,6 @@ _SCOPE = re.compile(r"[a-z][a-z0-9_.-]*(:[a-z0-9_.-]+)+")
 _PATH = re.compile(r"(/[a-z0-9_-]+){1,2}")
 _SEGMENTS = "one or two segments of a-z 0-9 _ -, as /v1/notes"
 
-
 _RECORDS = (
     "allowlist",
     "approval",
@@ -233,7 +232,6 @@ class TakenByParts:
         return other
 
     def add(self, part: HostPart[Any], owner: str) -> None:
-        """Note what a part has."""
         self._names[part.name] = owner
         self._paths |= dict.fromkeys(part.paths, owner)
         self._scopes |= dict.fromkeys(part.scopes, owner)

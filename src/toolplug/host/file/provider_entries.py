@@ -50,7 +50,6 @@ from toolplug.providers.entry import (
     ProviderState,
     failed_record,
     record_of,
-    release_nothing,
 )
 from toolplug.providers.planning import unknown_tools
 
@@ -397,7 +396,7 @@ class ProviderEntries:
         if problems:
             raise ConfigError(problems)
         build = partial(loaded.build, key, entry.settings)
-        release: Callable[[], None] = getattr(loaded.build, "release", release_nothing)
+        release: Callable[[], None] = getattr(loaded.build, "release", lambda: None)
         wanted = DesiredProvider(entry, build, single=loaded.single, scopes=loaded.scopes, release=release)
         list_data = partial(loaded.data_of, entry.settings, self.document.folder)
         return check_wanted(self.installed.check, wanted, list_data)

@@ -261,7 +261,6 @@ class HostKey:
 
 
 def decode_key(text: str) -> bytes:
-    """Return the 32 bytes of a key."""
     return base64.urlsafe_b64decode(f"{text}=")
 
 

@@ -70,7 +70,6 @@ def part_services(
     plugins: PluginManager,
     sealing: Sealing,
 ) -> PartServices:
-    """Return what the parts of the host get."""
     return PartServices(
         store=records.store,
         processes=records.processes,

@@ -142,7 +142,6 @@ class Parts:
 
     @property
     def configuration(self) -> Configuration:
-        """The present configuration."""
         return self.current()
 
     @property

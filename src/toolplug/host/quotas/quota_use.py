@@ -41,7 +41,7 @@ class QuotaUse:
     """
 
     def __init__(self, quotas: Quotas, streams_per_key: int) -> None:
-        self._streams: Counter[OwnerId] = Counter()
+        self.streams: Counter[OwnerId] = Counter()
         self._elsewhere = Counter[OwnerId](), Counter[OwnerId]()
         self._calls: LeastRecentlyUsed[OwnerId, RateLimit] = LeastRecentlyUsed(_MAX_OWNERS)
         self.configure(quotas, streams_per_key)
@@ -56,11 +56,6 @@ class QuotaUse:
     def is_limited(self) -> bool:
         """True if streams or calls have a quota."""
         return self._limits_calls or self._quotas.sets("streams")
-
-    @property
-    def streams(self) -> Counter[OwnerId]:
-        """The open streams at this process."""
-        return self._streams
 
     @property
     def calls(self) -> Counter[OwnerId]:
@@ -95,9 +90,9 @@ class QuotaUse:
         """Raise `QuotaExceeded` if no further stream may be opened now."""
         for owner, limit in self._quotas.levels("streams", tenant, subject):
             counted = owner_id(*owner)
-            if self._streams[counted] + self._elsewhere[0][counted] >= limit:
+            if self.streams[counted] + self._elsewhere[0][counted] >= limit:
                 raise quota_exceeded("streams", owner, limit)
-        if self._streams[owner_id(tenant, subject)] >= self._streams_per_key:
+        if self.streams[owner_id(tenant, subject)] >= self._streams_per_key:
             raise quota_exceeded("streams_per_key", (tenant, subject), self._streams_per_key)
 
     @contextmanager
@@ -105,15 +100,15 @@ class QuotaUse:
         """Count one stream inside the block. Raises `QuotaExceeded` on entering."""
         self.check_stream(tenant, subject)
         owners = owner_id(tenant), owner_id(tenant, subject)
-        self._streams.update(owners)
+        self.streams.update(owners)
         try:
             yield
         finally:
             for owner in owners:
-                self._streams[owner] -= 1
-                if not self._streams[owner]:
+                self.streams[owner] -= 1
+                if not self.streams[owner]:
                     # A counter keeps its zeros, one for each caller that ever had a stream.
-                    del self._streams[owner]
+                    del self.streams[owner]
 
     def _rate(self, owner: OwnerId, limit: int) -> RateLimit:
         rate = self._calls.get(owner)

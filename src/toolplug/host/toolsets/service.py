@@ -148,7 +148,7 @@ class ToolsetService:
         self._coded_agents: dict[str, tuple[str, ...]] = {}
         self._lists = TenantRecords(store, ALLOWLISTS, AllowlistRecord)
         self._bindings = TenantRecords(store, BINDINGS, BindingRecord)
-        self._tools = AgentTools(services)
+        self.tools: AgentTools = AgentTools(services)
         self._changing_bindings, self._changing_lists = asyncio.Lock(), asyncio.Lock()
         self._stored_bindings = FollowedRecords(
             store, BINDINGS, self._bindings.load, self._use, lambda _: self._changing_bindings
@@ -178,34 +178,29 @@ class ToolsetService:
     async def __aexit__(self, *_: object) -> None:
         await self._stored_lists.aclose()
         await self._stored_bindings.aclose()
-        await self._tools.aclose()
+        await self.tools.aclose()
         await self.sources.aclose()
-
-    @property
-    def tools(self) -> AgentTools:
-        """The executors of agents over the registered toolsets."""
-        return self._tools
 
     def prefixes(self, tenant: str) -> frozenset[str]:
         """Return the prefixes of the toolsets that the tenant can see."""
-        return self._tools.toolsets.prefixes(tenant)
+        return self.tools.toolsets.prefixes(tenant)
 
     def configure(self, configuration: Configuration) -> None:
         """Replace the toolsets and agents of the file by those of a checked configuration."""
         self._configuration = configuration
         entries = configuration.toolsets
         self.sources.configure(self._links(entries.toolsets))
-        before = self._tools.toolsets.configured
-        servers = self._tools.toolsets.servers
+        before = self.tools.toolsets.configured
+        servers = self.tools.toolsets.servers
         exposed = [_as_before(servers.get(item.id), item) for item in self._list_exposed()]
         wanted: list[Toolset] = []
         for name, entry in entries.toolsets.items():
             new = self._toolset(None, name, entry.prefix, entry.source, entry.scope, entries.places[name])
             new = replace(new, limits=_limits(configuration, name), offered=_read_offer(configuration, name))
             wanted.append(_as_before(before.get(name), new))
-        self._tools.change(
-            toolsets=self._tools.toolsets.configured_as(wanted, exposed),
-            allowlists=self._tools.allowlists.configured_as(self._configured_lists()),
+        self.tools.change(
+            toolsets=self.tools.toolsets.configured_as(wanted, exposed),
+            allowlists=self.tools.allowlists.configured_as(self._configured_lists()),
         )
 
     def plugins_changed(self) -> None:
@@ -234,20 +229,20 @@ class ToolsetService:
 
         Without an agent, those are the servers in catalogs without one, and those of the agents that it may act as.
         """
-        known = self._tools.toolsets.of(principal.tenant)
-        agents = principal.agents if principal.agents is not None else self._tools.allowlists.agents(principal.tenant)
+        known = self.tools.toolsets.of(principal.tenant)
+        agents = principal.agents if principal.agents is not None else self.tools.allowlists.agents(principal.tenant)
         lists = [self.allowlist(principal.tenant, name).toolsets for name in ([agent] if agent else sorted(agents))]
         ids = {name for toolsets in lists for name in toolsets} | {*self._configuration.named_toolsets.values()}
         for toolset in known.values():
             if toolset.id in ids:
                 toolset.used()
         if agent is None and principal.agents is None:
-            for server in self._tools.toolsets.servers.values():
+            for server in self.tools.toolsets.servers.values():
                 server.used()
 
     def register(self, toolset: Toolset) -> None:
         """Register a toolset of the host's code. Raises `ApiError` for a prefix that another one has."""
-        self._tools.change(toolsets=self._tools.toolsets.with_coded(toolset))
+        self.tools.change(toolsets=self.tools.toolsets.with_coded(toolset))
 
     def register_mcp(self, item: McpRegistration) -> None:
         """Register a toolset of the host's code that has the tools of an MCP server, and allow it for its agents.
@@ -259,10 +254,10 @@ class ToolsetService:
             raise ApiError("unknown_server", no_such("MCP server", server, self._servers.ids(None)), param="server")
         toolset = self._toolset(None, item.id, item.prefix, item.source, item.scope, FROM_CODE)
         toolset = replace(toolset, offered=item.offered)
-        self._tools.change(toolsets=self._tools.toolsets.with_coded(toolset))
+        self.tools.change(toolsets=self.tools.toolsets.with_coded(toolset))
         self._coded_agents = {name: agents for name, agents in self._coded_agents.items() if name != item.id}
         self._coded_agents[item.id] = item.agents
-        self._tools.change(allowlists=self._tools.allowlists.configured_as(self._configured_lists()))
+        self.tools.change(allowlists=self.tools.allowlists.configured_as(self._configured_lists()))
 
     def _configured_lists(self) -> Mapping[str, Allowlist]:
         """Return the allowlists of the file, with the toolsets that the host's code adds."""
@@ -276,7 +271,7 @@ class ToolsetService:
 
     def allowlist(self, tenant: str, agent: str) -> Allowlist:
         """Return the toolsets of a tenant's agent; none for an agent that is not configured."""
-        return self._tools.allowlists.of(tenant, agent) or NOBODY
+        return self.tools.allowlists.of(tenant, agent) or NOBODY
 
     async def allow(self, agent: str, toolsets: tuple[str, ...], *, by: Principal, request_id: str) -> Allowlist:
         """Set the toolsets of an agent of the caller's tenant, from the next call on, in every process of the store.
@@ -287,7 +282,7 @@ class ToolsetService:
         async with self._changing_lists:
             with audit_block("agent.toolsets", by, request_id, lambda: agent if is_agent_id(agent) else "_unknown"):
                 check_agent(agent)
-                check_toolsets(toolsets, self._tools.toolsets.of(by.tenant))
+                check_toolsets(toolsets, self.tools.toolsets.of(by.tenant))
                 record = AllowlistRecord(tenant=by.tenant, agent=agent, toolsets=list(toolsets), by=by.subject)
                 written = await self._lists.save(record, by.tenant, agent)
                 self._stored_lists.put(*written, record)
@@ -306,7 +301,7 @@ class ToolsetService:
                 record = BindingRecord(tenant=by.tenant, id=name, by=by.subject, **binding._asdict())
                 toolset = self._bound(record)
                 # For its error only: a prefix that is taken is refused before anything is stored.
-                self._tools.toolsets.with_own(by.tenant, toolset)
+                self.tools.toolsets.with_own(by.tenant, toolset)
                 written = await self._bindings.save(record, record.tenant, name)
             except Exception as error:
                 target = "_unknown" if isinstance(error, InvalidDefinition) else name
@@ -321,7 +316,7 @@ class ToolsetService:
     async def _load_list(self, value: bytes) -> AllowlistRecord:
         """Return a list, after the stored toolsets that it names are known. Raises `ValueError` and `StoreError`."""
         record = await self._lists.load(value)
-        known = self._tools.toolsets.of(record.tenant)
+        known = self.tools.toolsets.of(record.tenant)
         await self._stored_bindings.fresh(
             [self._bindings.key(record.tenant, name) for name in record.toolsets if name not in known]
         )
@@ -329,16 +324,16 @@ class ToolsetService:
 
     def _use(self, changed: Mapping[str, BindingRecord | None]) -> None:
         """Apply changed records. A toolset whose prefix is taken by now stays in the store, unused."""
-        toolsets = self._tools.toolsets
+        toolsets = self.tools.toolsets
         for record in changed.values():
             if record is not None:
                 toolsets = _with_kept(toolsets, record.tenant, self._bound(record))
-        if toolsets is not self._tools.toolsets:
-            self._tools.change(toolsets=toolsets)
+        if toolsets is not self.tools.toolsets:
+            self.tools.change(toolsets=toolsets)
 
     def _use_lists(self, changed: Mapping[str, AllowlistRecord | None]) -> None:
         """Apply changed lists. The agent of one that cannot be read is allowed nothing, also what the file allows."""
-        allowlists, before = self._tools.allowlists, self._unreadable
+        allowlists, before = self.tools.allowlists, self._unreadable
         lists = {
             (record.tenant, record.agent): record.allowlist
             for record in changed.values()
@@ -350,7 +345,7 @@ class ToolsetService:
                 _LOG.error("%s: its agent is allowed no toolsets until they are set again", key)
         if lists or self._unreadable is not before:
             changed_lists = replace(allowlists.with_own(lists), unreadable=self._unreadable)
-            self._tools.change(allowlists=changed_lists)
+            self.tools.change(allowlists=changed_lists)
 
     def _bound(self, record: BindingRecord) -> Toolset:
         origin = f"PUT /api/toolset-bindings/{record.id} by {record.by}"

@@ -118,7 +118,6 @@ class UnfinishedBody:
             await self._in_thread(self._write)
 
     async def content(self) -> bytes:
-        """Return all bytes that were added."""
         return b"".join(self._chunks) if not self._written else await self._in_thread(self._read)
 
     async def _in_thread(self, function: Callable[[], T]) -> T:

@@ -195,7 +195,6 @@ M = TypeVar("M", bound=BaseModel)
 Fields = dict[str, object]
 """The members of a body."""
 
-
 _LARGE_BODY = 64 * 1024
 
 

@@ -328,21 +328,4 @@ async def explain(request: HostRequest) -> OrjsonResponse[ExplainAnswer]:
     viewer = viewer_of(request)
     session = await requested_session(request, viewer.tenant)
     found = state["host"].explain(tool, viewer, agent=query.get("agent") or None, session=session)
-    body: ExplainAnswer = {
-        "name": found.name,
-        "found": found.found,
-        "callable": found.callable,
-        "verdict": found.verdict.answer,
-        "reason": found.verdict.reason,
-        "provider": found.provider,
-        "gates": [
-            {"gate": gate.gate, "verdict": gate.verdict, "detail": gate.detail, "origin": gate.origin}
-            for gate in found.gates
-        ],
-        "settings": [
-            {"name": setting.name, "value": setting.value, "origin": setting.origin} for setting in found.settings
-        ],
-        "nearest": [item.name for item in found.nearest],
-        "homes": {item.name: item.home for item in found.nearest},
-    }
-    return OrjsonResponse(body)
+    return OrjsonResponse(cast("ExplainAnswer", found.fields))

@@ -125,10 +125,8 @@ OTHER_METHOD = "_other"
 _FILES = "/files"
 _EVENTS = b"text/event-stream"
 
-
 Reached = Callable[[Principal], Collection[str]]
 """Returns the keys of the providers that a principal's agents can reach; called only for one with agents."""
-
 
 Streams = Callable[[str, str], AbstractContextManager[None]]
 """A scope in which an event stream of a tenant and a subject is open. Entering it raises `QuotaExceeded`."""

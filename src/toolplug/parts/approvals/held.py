@@ -189,7 +189,6 @@ def is_within(rule: GrantRule, scope: str, kind: str) -> bool:
 
 
 def digest_of(value: object) -> str:
-    """Return the digest of a JSON value."""
     return hashlib.sha256(canonical(value)).hexdigest()
 
 

@@ -99,7 +99,6 @@ _ONE = "/v1/approvals/{id}"
 # Arguments of calls are in the answers, which no cache may keep.
 NO_STORE = {"cache-control": "no-store"}
 
-
 _DECISION_KEY = HEADER.lower().encode()
 _BY_KEY = Parameter(HEADER, "the host's decision key; needed where the host has no auth", place="header")
 _OWN_CALL = (

@@ -134,7 +134,6 @@ def question_of(
 
 
 def ticket_key(tenant: str, ticket_id: str) -> str:
-    """Return the key of a ticket."""
     return f"{TICKETS}{tenant_digest(tenant)}/{ticket_id}"
 
 

@@ -51,7 +51,6 @@ from toolplug.providers.provider import SignInEndpoints
 CLIENT_NAME = "toolplug"
 _GRANTS = ["authorization_code", "refresh_token"]
 
-
 _ENDPOINT = TypeAdapter(HttpUrl)  # of at most 2,083 characters
 
 

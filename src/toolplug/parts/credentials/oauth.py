@@ -58,11 +58,6 @@ class _HostClient(BaseModel, frozen=True):
     auth_method: str | None = None
 
 
-def name_no_endpoints(owner: AuthOwner) -> SignInEndpoints | None:
-    """Return None: where no providers run, as for a command, none says where to sign in."""
-    return None
-
-
 class OAuthCredentials:
     """The tokens of one process.
 
@@ -74,7 +69,7 @@ class OAuthCredentials:
         store: Store,
         sealer: Callable[[], Awaitable[Sealer]],
         egress: Callable[[], Egress],
-        endpoints: Callable[[AuthOwner], SignInEndpoints | None] = name_no_endpoints,
+        endpoints: Callable[[AuthOwner], SignInEndpoints | None] = lambda _: None,
     ) -> None:
         self._store = store
         self.records: TokenRecords = TokenRecords(store, sealer)

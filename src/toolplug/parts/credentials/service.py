@@ -63,5 +63,4 @@ def _login_of(settings: HostSettings) -> LoginClient | None:
 
 
 def tokens_of(part: RunningCredentials) -> TokenService:
-    """Return the tokens of the part."""
     return cast("TokenService", part.tokens)

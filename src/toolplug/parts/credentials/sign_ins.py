@@ -46,12 +46,10 @@ class AskedSignIn(BaseModel, frozen=True):
 
     @property
     def owner(self) -> AuthOwner:
-        """The entry."""
         return AuthOwner(self.kind, self.key, self.url)
 
     @property
     def principal(self) -> Principal:
-        """The user."""
         return Principal(self.subject, self.tenant)
 
 
@@ -98,15 +96,8 @@ class SignIns:
             or await self.find_link(fresh[0]) is None
         ):
             expires_at = self._store.now() + LIFE_S
-            asked = AskedSignIn(
-                tenant=principal.tenant,
-                subject=principal.subject,
-                kind=owner.kind,
-                key=owner.key,
-                url=owner.url,
-                base=base,
-                expires_at=expires_at,
-            )
+            user = {"tenant": principal.tenant, "subject": principal.subject, **owner._asdict()}
+            asked = AskedSignIn(**user, base=base, expires_at=expires_at)
             fresh = secrets.token_urlsafe(_SECRET_BYTES), asked
             await self._write(LINKS, fresh[0], asked)
             self._fresh.put(who, fresh)

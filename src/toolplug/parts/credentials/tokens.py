@@ -136,7 +136,6 @@ class TokenRecords:
 
 
 async def connections_of_tenant(store: Store, tenant: str) -> AsyncGenerator[UserConnection]:
-    """Yield the connections of all users of a tenant."""
     async for keys in key_pages(store, f"{TOKENS}{tenant_digest(tenant)}/"):
         for key in keys:
             record = await store.read(key)

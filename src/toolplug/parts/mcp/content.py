@@ -121,7 +121,10 @@ def content_of(result: ToolResult, is_block: Callable[[Block], bool], listed: Sc
         meta[f"{_OWN}metadata"] = metadata
     if result.retry_after_s is not None:
         meta[f"{_OWN}retry_after_s"] = result.retry_after_s
-    content = [block if is_block(block) else _as_text(block) for block in _blocks(result.output, result.parts)]
+    content = [
+        block if is_block(block) else {"type": "text", "text": encode_value(block) or ""}
+        for block in _blocks(result.output, result.parts)
+    ]
     answer: dict[str, object] = {
         "content": content,
         "isError": result.is_error,
@@ -179,7 +182,3 @@ def _blocks(output: str, parts: Sequence[Block]) -> Iterator[Block]:
 
 def _text_block(text: str) -> Block:
     return {"type": "text", "text": text}
-
-
-def _as_text(part: Block) -> Block:
-    return {"type": "text", "text": encode_value(part) or ""}

@@ -195,8 +195,7 @@ class _WaitingSession(MergedExecutor):
 class HostServers:
     """The servers of a host, which are loaded when there is a first one: until then, it has none.
 
-    They are loaded at the start where the file, the host's code or the store has a server, and where other processes
-    that share the store may add one.
+    Loaded at the start where the file, the host's code or the store has one, and where processes share the store.
     """
 
     def __init__(self, services: ServerServices) -> None:
@@ -204,7 +203,7 @@ class HostServers:
         self._coded = {server.id: server for server in services.coded}
         # Kept by the toolsets that use one, and by the servers that exist: tenants add and remove servers for ever.
         self._handles: WeakValueDictionary[tuple[str, str | None], ServerHandle] = WeakValueDictionary()
-        self._loaded: Any = None
+        self.loaded: Any = None
         self._loading = asyncio.Lock()
         self._life = AsyncExitStack()
         self._tasks = BackgroundTasks()
@@ -237,20 +236,20 @@ class HostServers:
         Raises `StoreError`, and `RuntimeError` once the host is left.
         """
         async with self._loading:
-            if self._loaded is None:
+            if self.loaded is None:
                 _check_entered(self._left)
                 module = await in_own_thread(partial(import_module, _SERVERS))
                 async with AsyncExitStack() as life:
                     servers = module.McpServers(self._services, self._coded, self.handle)
                     await life.enter_async_context(servers)
                     _check_entered(self._left)
-                    self._loaded, self._life = servers, life.pop_all()
-        return self._loaded
+                    self.loaded, self._life = servers, life.pop_all()
+        return self.loaded
 
     async def present(self) -> Any:
         """Return the servers as `load` does, but None where there is none yet, and none on its way."""
         wanted = self._services.configuration().servers.ids or self._coded
-        if self._loaded is None and not wanted and not self._loading.locked():
+        if self.loaded is None and not wanted and not self._loading.locked():
             return None
         return await self.load()
 
@@ -272,11 +271,6 @@ class HostServers:
             else:
                 return
 
-    @property
-    def loaded(self) -> Any:
-        """The servers, a `McpServers`; None as long as there is none."""
-        return self._loaded
-
     def handle(self, name: tuple[str, str | None]) -> ServerHandle:
         """Return what toolsets have of a server, by its id and its tenant."""
         handle = self._handles.get(name)
@@ -289,8 +283,8 @@ class HostServers:
 
         Raises `StoreError` if there was none before; they are then loaded in the background.
         """
-        if self._loaded is not None:
-            self._loaded.apply()
+        if self.loaded is not None:
+            self.loaded.apply()
         elif entries.ids or self._coded:
             try:
                 await self.load()
@@ -301,23 +295,23 @@ class HostServers:
     def register(self, server: ConfiguredServer) -> None:
         """Register a server of the host's code, in place of any other of its id; the first is loaded soon."""
         self._coded[server.id] = server
-        if self._loaded is not None:
-            self._loaded.apply()
+        if self.loaded is not None:
+            self.loaded.apply()
         else:
             self._load_soon()
 
     def servers(self, tenant: str) -> Sequence[HostServer]:
         """Return the servers of a tenant: those of the file in its order, then added ones."""
-        return () if self._loaded is None else self._loaded.servers(tenant)
+        return () if self.loaded is None else self.loaded.servers(tenant)
 
     def ids(self, tenant: str | None) -> Collection[str]:
         """Return the ids that toolsets may name, those of invalid entries among them."""
-        own = () if self._loaded is None else self._loaded.ids(tenant)
+        own = () if self.loaded is None else self.loaded.ids(tenant)
         return {*self._services.configuration().servers.ids, *self._coded, *own}
 
     def record(self, tenant: str, server: str) -> Discovered | None:
         """Return the discovery record of a tenant's server."""
-        return None if self._loaded is None else self._loaded.record(tenant, server)
+        return None if self.loaded is None else self.loaded.record(tenant, server)
 
     async def discover(self, by: Principal, server: str) -> Discovered:
         """List the tools of a caller's server now, and wait for it. Raises `ApiError` and `StoreError`."""
@@ -327,29 +321,29 @@ class HostServers:
 
     def catalogs_of(self, tenant: str) -> Mapping[str, Catalog]:
         """Return the tools of each server of a tenant, by server id, under the server's own names."""
-        if self._loaded is None:
+        if self.loaded is None:
             return {}
-        return {name: tools.live.catalog for name, tools in self._loaded.tools(tenant).items()}
+        return {name: tools.live.catalog for name, tools in self.loaded.tools(tenant).items()}
 
     def source(self, tenant: str | None, server: str, scope: Scope) -> Source:
         """Return the source of a toolset of this server, the same object each time; empty while there is no server."""
-        name = (server, None) if self._loaded is None else self._loaded.name_of(tenant, server)
+        name = (server, None) if self.loaded is None else self.loaded.name_of(tenant, server)
         return self.handle(name).sources[scope]
 
     def refresh_server(self, tenant: str | None, server: str) -> None:
         """List the server's tools again in the background, since a session begins to use them."""
-        if self._loaded is not None:
-            self._loaded.refresh_server(tenant, server)
+        if self.loaded is not None:
+            self.loaded.refresh_server(tenant, server)
 
     def collectors(self, namespace: str) -> Iterable[UncheckedCollector]:
         """Return the collector of the metrics of discovery."""
         return (ServerMetrics(self._records, self._discoveries, namespace),)
 
     def _records(self) -> Iterable[Discovered]:
-        return () if self._loaded is None else self._loaded.records()
+        return () if self.loaded is None else self.loaded.records()
 
     def _discoveries(self) -> Mapping[tuple[str, str], int]:
-        return {} if self._loaded is None else self._loaded.discoveries
+        return {} if self.loaded is None else self.loaded.discoveries
 
 
 class ServerMetrics(UncheckedCollector):

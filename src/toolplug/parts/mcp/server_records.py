@@ -47,7 +47,6 @@ class ServerRecord(FileMapping):
 
     @property
     def name(self) -> ServerName:
-        """The name of the server."""
         return ServerName(self.id, self.tenant)
 
     @property
@@ -70,7 +69,6 @@ MAX_HEADER_BYTES = 32 * 1024
 
 
 def entries_of(configuration: Configuration) -> ServerEntries:
-    """Return the entries of a configuration."""
     return configuration.servers if isinstance(configuration.servers, ServerEntries) else ServerEntries()
 
 
@@ -151,7 +149,6 @@ def added_server(record: ServerRecord) -> Server:
 
 
 ServerSource = Literal["file", "api"]
-
 
 ServerState = Literal["disabled", "never", "discovering", "up", "stale", "quarantined", "failed"]
 """What an operator is shown of a server; the status of its record is that of the last discovery."""

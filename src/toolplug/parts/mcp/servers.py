@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager, AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
-from types import TracebackType
 from typing import Self
 
 from toolplug.catalog.call import OPERATOR, Principal
@@ -111,9 +110,7 @@ class McpServers:
             self._life = life.pop_all()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._life.aclose()
 
     def servers(self, tenant: str) -> tuple[ServerView, ...]:
@@ -136,7 +133,6 @@ class McpServers:
         return (self._record(tools.server) for tools in self._servers.values())
 
     def record(self, tenant: str, server: str) -> DiscoveryRecord:
-        """Return the discovery record of a tenant's server."""
         name = self.name_of(tenant, server)
         return self._record(self._servers[name].server) if name in self._servers else self._discovery.record(name)
 
@@ -374,7 +370,6 @@ class McpServers:
             self._closes.begin(self._discovery.keep(name, config_hash(tools.server, self._hash_key), listed))
 
     def _use(self, changed: Mapping[str, ServerRecord | None]) -> None:
-        """Apply changed records."""
         for record in changed.values():
             if record is not None:
                 self._kept[record.name] = record

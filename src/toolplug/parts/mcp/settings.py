@@ -187,7 +187,6 @@ class ServerEntries:
 
     @property
     def model(self) -> type[McpServerSettings]:
-        """The model of one entry."""
         return McpServerSettings
 
     def warnings(self, document: Document) -> Iterator[Problem]:

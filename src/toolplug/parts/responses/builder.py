@@ -25,7 +25,6 @@ FINAL = frozenset({"completed", "incomplete", "failed", "cancelled"})
 _OF_FUNCTION = ("description", "parameters", "strict")
 _DEFAULT_TEXT: Mapping[str, object] = {"type": "text"}
 
-
 Json = Mapping[str, object]
 
 
@@ -212,7 +211,6 @@ def whole_items(items: Sequence[Item], hidden: Mapping[str, object]) -> list[Ite
 
 
 def response_id(key: str) -> str:
-    """Return the id of the response with this key."""
     return f"resp_{key}"
 
 

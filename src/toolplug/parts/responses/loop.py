@@ -15,11 +15,10 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
 from time import time
-from typing import cast
 
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog
 from toolplug.catalog.definition import SEARCH_TOOLS, ToolDefinition
-from toolplug.catalog.exact_json import as_object
+from toolplug.catalog.exact_json import as_list, as_object
 from toolplug.errors import BackendFailed, ResponseRefused
 from toolplug.parts.responses.backend import Backend
 from toolplug.parts.responses.builder import Event, ResponseBuilder
@@ -237,5 +236,5 @@ class Loop:
 
 def _names_in(item: Item) -> tuple[str, ...]:
     tools = item.get("tools")
-    listed = cast("list[object]", tools) if isinstance(tools, list) else []
+    listed = as_list(tools)
     return tuple(str(as_object(tool).get("name")) for tool in listed)

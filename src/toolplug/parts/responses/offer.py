@@ -120,7 +120,6 @@ def make_offer(
 
 
 def _searchable(catalog: Catalog, functions: Mapping[str, ToolDefinition], search: ToolSearch) -> Catalog:
-    """Return the catalog with the tools that search it and the functions of the client."""
     deferred = len(functions) + (catalog.deferred if catalog.searchable else 0)
     rest = without_search(catalog)
     return layer_catalogs(rest, search.pair(deferred, len(rest) + len(functions)))
@@ -251,15 +250,6 @@ async def decided_elsewhere(ticket: str, approve: bool, reason: str) -> None:
     """Do nothing: this caller may not decide."""
 
 
-def has_no_live_source(catalog: Catalog) -> bool:
-    """Return False: no tool of the catalog is expected to change."""
-    return False
-
-
-def nothing_to_leave() -> None:
-    """Do nothing: nothing is open for this response."""
-
-
 class ToolCaller(NamedTuple):
     """The tools of one response.
 
@@ -275,10 +265,10 @@ class ToolCaller(NamedTuple):
     search: ToolSearch | None = None
     decide: Decide = decided_elsewhere
     strict: bool = False
-    leave: Callable[[], object] = nothing_to_leave
+    leave: Callable[[], object] = lambda: None
     warnings: Sequence[Mapping[str, object]] = ()
     tracers: Sequence[OwnedTracer] = ()
-    is_live: Callable[[Catalog], bool] = has_no_live_source
+    is_live: Callable[[Catalog], bool] = lambda _: False
 
     async def catalog(self) -> Catalog:
         """Return the current tools."""

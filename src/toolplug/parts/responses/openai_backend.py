@@ -40,7 +40,6 @@ from toolplug.parts.responses.limits import MAX_ANSWER_BYTES, MAX_ERROR_BYTES
 http: Final[Any] = import_module(type(DEFAULT_CONNECTION_LIMITS).__module__.partition(".")[0])
 """`httpx2`, or `httpx` of a client of version 2."""
 
-
 T = TypeVar("T")
 _LOG = logging.getLogger("toolplug.responses")
 

@@ -26,7 +26,6 @@ def _sendable(value: dict[str, object]) -> dict[str, object]:
 JsonObject = Annotated[dict[str, object], Field(max_length=MAX_KEYS), AfterValidator(_sendable)]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
-
 _INCLUDES = frozenset(
     {
         "computer_call_output.output.image_url",

@@ -26,7 +26,6 @@ CUSTOM: Final = "custom"
 MCP: Final = "mcp"
 SEARCH: Final = "tool_search"
 
-
 Entry = Mapping[str, object]
 
 _NAMESPACE: Final = "namespace"

@@ -20,7 +20,7 @@ from toolplug.part_protocols.host_part import PartServices, RunningPart
 from toolplug.parts.responses.backend import Backend
 from toolplug.parts.responses.items.tool_list import PrefixChanges
 from toolplug.parts.responses.limits import IDLE_S, MOST, MOST_OF_CALLER
-from toolplug.parts.responses.offer import Decide, ToolCaller, nothing_to_leave
+from toolplug.parts.responses.offer import Decide, ToolCaller
 from toolplug.parts.responses.service import Responses
 from toolplug.parts.responses.settings import BackendSettings, ResponsesSettings
 from toolplug.parts.responses.stored import CIPHERS
@@ -171,7 +171,7 @@ class ResponsesService(RunningPart[ResponsesSettings]):
         caller = context.principal
         tools = host.executor_for(caller, agent=context.agent, session=context.session, within=conversation)
         lazy = isinstance(tools, LazyExecutor)
-        leave = self.conversations.use(caller, conversation) if lazy else nothing_to_leave
+        leave = self.conversations.use(caller, conversation) if lazy else lambda: None
         search = host.registry.search
         hooks = None if self._hooks is None else self._hooks.current
         asker = ToolCaller(tools, context, lambda: open_catalog(tools), search, decide, strict=strict, leave=leave)

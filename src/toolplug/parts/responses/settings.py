@@ -37,7 +37,6 @@ PlainKey = Annotated[SecretStr, AfterValidator(_plain_key)]
 ItemStyle = Literal["mcp_call", "extension"]
 """How calls of ordinary tools are shown: as a server's, which every client knows, or as items of our own types."""
 
-
 ToolChangesRule = Literal["replace", "append"]
 """What a change of tools does to a conversation: the list is replaced, or stays and the change is told after it."""
 

@@ -37,7 +37,6 @@ CIPHERS = "cryptography.hazmat.primitives.ciphers.aead"
 _NONCE_BYTES = 12
 """What AES-GCM takes; at random, as each key seals one record, a few times at most."""
 
-
 _LEFT_OUT = {"tool_list", "scope"}
 """Fields that a record has only where they are not empty, as in those of older versions."""
 
@@ -74,7 +73,6 @@ class StoredResponse(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """True if the response has ended."""
         return self.response["status"] in FINAL
 
     @property

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from secrets import token_hex
-from typing import Literal, cast
+from typing import Literal
 
 from toolplug.catalog.call import EMPTY, ToolCall
-from toolplug.catalog.exact_json import as_object
+from toolplug.catalog.exact_json import as_list, as_object
 from toolplug.parts.responses.answers.calls import CallAssembler, ModelCall
 from toolplug.parts.responses.answers.fields import BackendFields
 from toolplug.parts.responses.backend import ENDED, CallPart, Delta
@@ -42,7 +42,7 @@ class Citations:
     def add(self, metadata: Mapping[str, object]) -> None:
         """Add the sources of a result; the first entry of a source stays."""
         given = metadata.get("citations")
-        for entry in cast("list[object]", given) if isinstance(given, list) else ():
+        for entry in as_list(given):
             source = as_object(entry)
             self._sources.setdefault((source.get("url"), source.get("file_id")), source)
 
@@ -151,7 +151,6 @@ class Turn:
 
     @property
     def calls_client(self) -> bool:
-        """True if one of the calls is of the client's tools."""
         return any(call.item is not None for call in self._calls.values())
 
     @property
@@ -164,7 +163,8 @@ class Turn:
         """Yield the events of one delta. Raises `BackendFailed` for calls over the limits."""
         if delta.reasoning:
             yield from self._write("reasoning_text", delta.reasoning)
-            self._note_reasoning(delta.reasoning_fields)
+            if delta.reasoning_fields and delta.reasoning_fields != _REASONING:
+                self._item = {**self._item, BACKEND_FIELDS: {"reasoning": list(delta.reasoning_fields)}}
         if delta.text:
             yield from self._write("output_text", delta.text, delta.logprobs)
         if delta.refusal:
@@ -209,11 +209,6 @@ class Turn:
             if call.item is not None:
                 call.item = {**call.item, **self._draft.fields_of(call.id)}
             message = EMPTY
-
-    def _note_reasoning(self, names: tuple[str, ...]) -> None:
-        """Note the names of the fields that the reasoning came in, unless it is the one that most servers have."""
-        if names and names != _REASONING:
-            self._item = {**self._item, BACKEND_FIELDS: {"reasoning": list(names)}}
 
     def _write(self, kind: Kind, text: str, logprobs: Iterable[object] = ()) -> Iterator[Event]:
         part = self._part

@@ -95,9 +95,8 @@ class QueuedCalls:
     async def start(self, session: Session, call: ToolCall, context: CallContext, *, most: int, scope: str = "") -> str:
         """Store the call, run it in the background, and return the id of its result, which is the plugin's request id.
 
-        `scope` is that of the credentials that the caller brings: its result is for who brings the same.
-        Without `context.deadline` the deadline is now. Raises `ApiError` if `most` calls of the session are queued
-        already, and `StoreError`.
+        `scope` is that of the credentials that the caller brings: its result is for who brings the same. Without
+        `context.deadline` the deadline is now. Raises `ApiError` if `most` calls are queued already, and `StoreError`.
         """
         if self._running[session.code] >= most:
             message = f"{pluralize(most, 'call')} of this session waiting already; ask for their results first"

@@ -116,7 +116,6 @@ def record_key(code: str) -> str:
 
 
 def state_bytes(state: SessionState) -> bytes:
-    """Return the state as it is stored."""
     kept: dict[str, object] = {
         "schema": SCHEMA,
         "tenant": state.tenant,

@@ -46,7 +46,6 @@ _RETRY_S = 5.0
 _MAX_CALL_ID = 256
 """Characters of a caller's id that are sent to the application, for its log."""
 
-
 LIMITED = "limited"
 CALLER_GONE = "caller_gone"
 

@@ -53,10 +53,6 @@ class SessionCreated(NamedTuple):
     token: str
 
 
-def _ignore(_: object) -> None:
-    """Ignore that a session has begun or ended."""
-
-
 class Sessions:
     """The live sessions of this process; used inside `async with`, on one event loop.
 
@@ -72,8 +68,8 @@ class Sessions:
         neighbours: ReservedNames,
         *,
         limits: SessionLimits,
-        begun: Callable[[Principal], object] = _ignore,
-        over: Callable[[str], object] = _ignore,
+        begun: Callable[[Principal], object] = lambda _: None,
+        over: Callable[[str], object] = lambda _: None,
         serving: bool = True,
         processes: Processes | None = None,
     ) -> None:

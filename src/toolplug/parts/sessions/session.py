@@ -244,7 +244,6 @@ class Session:
         return reader
 
     def close_stream(self, reader: Reader) -> None:
-        """Remove an ended stream."""
         self.feed.close(reader)
         if reader.role == "plugin" and not self._life.stopped:
             self._presence.detach(reader.id)

@@ -6,6 +6,7 @@ import base64
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar, cast, overload
 
 from toolplug.catalog.call import CallContext
@@ -204,14 +205,11 @@ def _resource(owner: type, item: Marked[ResourceMark], method: Callable[..., obj
         for name, schema in properties.items()
         if (texts := check_text_parameter(place, name, signature.parameters, schema))
     }
-    return Resource(
-        uri=declared.uri,
+    return replace(
+        declared,
         read=method_call(method, signature, is_async=item.method.is_async),
         name=declared.name or item.attribute,
-        title=declared.title,
         description=declared.description if mark.described else signature.summary,
-        mime_type=declared.mime_type,
-        size=declared.size,
         completions={**values, **declared.completions},
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar, cast
 
@@ -11,16 +11,15 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult
 from toolplug.catalog.definition import ANY_OBJECT, ToolDefinition, ToolRef
 from toolplug.catalog.offering import OfferedEntry, Offering
 from toolplug.catalog.plan import NO_HOOKS, CallRunner, Plan, Target
-from toolplug.errors import InvalidDefinition, ProviderError
+from toolplug.errors import InvalidDefinition
 from toolplug.execution.limiters import SourceSwitch
 from toolplug.execution.plans import CallServices, PlanSource
-from toolplug.providers.entry import ProviderEntry, ProviderState
+from toolplug.providers.entry import ProviderEntry
 from toolplug.providers.lifecycle import run_step
 from toolplug.providers.offering.decorators import contents_of, is_async, messages_of
 from toolplug.providers.offering.definitions import Completion, Prompt, Resource
-from toolplug.providers.planning import KIND, plan_builder
+from toolplug.providers.planning import KIND, check_once, plan_builder
 from toolplug.providers.provider import FunctionProvider
-from toolplug.runtime.duplicates import first_repeated
 
 T = TypeVar("T")
 
@@ -28,6 +27,8 @@ GET_PROMPT = "prompts/get"
 READ_RESOURCE = "resources/read"
 COMPLETE = "completion/complete"
 """The `tool_name` in metrics of what is asked of a source besides its tools."""
+
+_TWICE = "leave one of them out"
 
 MAX_COMPLETIONS = 100
 """The most values of one completion, by the protocol."""
@@ -47,8 +48,8 @@ def planned_offering(
     planner = _OfferingPlanner(entry, services, switch, threads)
     prompts = run_step(entry, "prompts()", lambda: _all_of(Prompt, provider.prompts()))
     resources = run_step(entry, "resources()", lambda: _all_of(Resource, provider.resources()))
-    _check_once(entry, "prompt", [prompt.name for prompt in prompts])
-    _check_once(entry, "resource", [resource.uri for resource in resources])
+    check_once(entry, "offers the prompt", [prompt.name for prompt in prompts], _TWICE)
+    check_once(entry, "offers the resource", [resource.uri for resource in resources], _TWICE)
     whole = [planner.resource(item) for item in resources if not item.variables]
     return Offering(
         prompts={item.name: planner.prompt(item) for item in prompts},
@@ -64,16 +65,6 @@ def _all_of(kind: type[T], items: Iterable[object]) -> list[T]:
             raise InvalidDefinition(f"{item!r:.200} is no {kind.__name__}; return toolplug.{kind.__name__} objects")
         found.append(item)
     return found
-
-
-def _check_once(entry: ProviderEntry, what: str, names: Sequence[str]) -> None:
-    twice = first_repeated(names)
-    if twice is not None:
-        raise ProviderError(
-            f"{entry.owner} offers the {what} {twice!r} twice",
-            state=ProviderState.START_FAILED,
-            fix="leave one of them out",
-        )
 
 
 class _OfferingPlanner:
@@ -93,8 +84,6 @@ class _OfferingPlanner:
         self._threads = threads
 
     def prompt(self, prompt: Prompt) -> OfferedEntry:
-        """Return a prompt with its plans."""
-
         def result(call: ToolCall, value: object) -> ToolResult:
             described = {"description": prompt.description} if prompt.description else {}
             return ToolResult(structured={**described, "messages": messages_of(value)})

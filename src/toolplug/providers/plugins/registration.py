@@ -28,7 +28,7 @@ from toolplug.catalog.catalog import CachedValue, Catalog
 from toolplug.catalog.plan import CallRunner, CallTracer
 from toolplug.crashes import CodeOwner, log_crash
 from toolplug.execution.call_hooks import CallHooks, Monitor
-from toolplug.execution.isolated_hooks import CallHook, FailureCounts, OnFailure, OwnedTracer, count_nothing
+from toolplug.execution.isolated_hooks import CallHook, FailureCounts, OnFailure, OwnedTracer
 from toolplug.mcp_extensions import McpExtension
 from toolplug.providers.entry import ProviderRecord, ProviderState
 from toolplug.providers.offering.definitions import ConsolePage, OpenToolsetSource
@@ -215,7 +215,7 @@ class PluginManager(pluggy.PluginManager):
         self.descriptions: ToolDescriptions = ToolDescriptions()
         # Set only while the host itself registers: pluggy's own methods are public, and a plugin may call them.
         self._admitted: Mapping[str, HookimplOpts] | None = None
-        self.on_monitor: Callable[[], None] = _nothing
+        self.on_monitor: Callable[[], None] = lambda: None
 
     def register(self, plugin: object, name: str | None = None) -> str | None:
         """Raise `RuntimeError`: the host registers its plugins."""
@@ -309,7 +309,7 @@ class PluginManager(pluggy.PluginManager):
         )
 
     def call_hooks(
-        self, runner: CallRunner, watched: Callable[[str, str, str], object] = count_nothing
+        self, runner: CallRunner, watched: Callable[[str, str, str], object] = lambda source, tool_name, rule: None
     ) -> CallHooks | None:
         """Return the hooks around calls of the running plugins; None if there are none.
 
@@ -436,10 +436,6 @@ def specifications(plugins: pluggy.PluginManager) -> dict[str, Sequence[str]]:
     """Return the hooks that plugins or the host's code have specified, with their arguments."""
     callers: dict[str, pluggy.HookCaller] = vars(plugins.hook)
     return {name: each.spec.argnames for name, each in callers.items() if name not in HOOKS and each.spec is not None}
-
-
-def _nothing() -> None:
-    """Do nothing: nobody follows the monitors."""
 
 
 def _call_hook(name: str, item: HookImpl, running: RunningPlugin) -> CallHook:

@@ -60,7 +60,6 @@ class ToolRefPart(_ToolsetPart):
 
     @property
     def reference(self) -> ToolReference:
-        """Return it as a `ToolReference`."""
         return ToolReference(self.namespaced_name, self.ref_id)
 
 
@@ -79,7 +78,6 @@ class NotePart(_ToolsetPart):
 
     @property
     def value(self) -> Note:
-        """Return it as a `Note`."""
         return Note(self.name, self.note)
 
 

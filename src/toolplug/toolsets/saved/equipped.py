@@ -46,7 +46,6 @@ class EquippedToolsets:
 
     @property
     def owners(self) -> tuple[ToolsetOwner, ...]:
-        """All owners that have a toolset equipped."""
         return tuple(self._chosen)
 
     def of(self, owner: ToolsetOwner) -> SavedToolset | None:

@@ -48,7 +48,6 @@ class NotesAdded(NamedTuple):
     warnings: tuple[str, ...] = ()
 
     def fields(self) -> NotesAnswer:
-        """Return the JSON of an answer."""
         return {
             "toolset": self.toolset.name,
             "tool": self.tool,
@@ -66,7 +65,6 @@ class NotesRemoved(NamedTuple):
     removed: tuple[str, ...]
 
     def fields(self) -> NotesGone:
-        """Return the JSON of an answer."""
         return {"toolset": self.toolset.name, "tool": self.tool, "removedNotes": list(self.removed)}
 
 

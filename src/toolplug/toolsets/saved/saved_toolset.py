@@ -44,8 +44,7 @@ class SavedNote(NamedTuple):
 class ToolNotes:
     """The notes of one tool, the oldest first.
 
-    `description_length`: the length in characters of the tool's own description when a note was last added, 0 if
-    unknown.
+    `description_length`: the characters of the tool's own description when a note was last added, 0 if unknown.
     """
 
     tool: str
@@ -321,7 +320,6 @@ class ToolsetLine(NamedTuple):
     equipped: bool
 
     def fields(self) -> ToolsetLineAnswer:
-        """Return the JSON of a line."""
         toolset = self.toolset
         return {
             "name": toolset.name,

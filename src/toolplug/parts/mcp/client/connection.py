@@ -167,12 +167,6 @@ and left by one task."""
 Extensions = Callable[[], Sequence[McpExtension]]
 """Returns the extensions of the protocol that the plugins of the host have now."""
 
-
-def no_extensions() -> Sequence[McpExtension]:
-    """Return none: no host has plugins."""
-    return ()
-
-
 MISSING = "MCP needs the extra: pip install 'toolplug[mcp]'"
 
 SDK = "mcp"
@@ -186,7 +180,7 @@ class Connections:
     directory of commands; `extensions` those of the protocol that servers are told of.
     """
 
-    def __init__(self, configured: Callable[[], tuple[Egress, Path]], extensions: Extensions = no_extensions) -> None:
+    def __init__(self, configured: Callable[[], tuple[Egress, Path]], extensions: Extensions = lambda: ()) -> None:
         self._configured = configured
         self._extensions = extensions
         self._connector: tuple[Egress, Connect] | None = None

@@ -75,7 +75,6 @@ class ConnectionStrategy(Protocol):
 
 _LOG = logging.getLogger("toolplug.mcp")
 
-
 AskOver = Callable[[ConnectionStrategy, Mapping[str, str]], Awaitable[T]]
 """Makes a request over this connection, with these headers."""
 
@@ -357,7 +356,7 @@ class PerCallConnection(ConnectionStrategy):
         pause = self._restarts.pause_s()
         if pause or self._ended:
             raise ServerDown(self._server.name.id, retry_after_s=pause or None)
-        link = PersistentConnection(self._server, self._connect, _not_heard)
+        link = PersistentConnection(self._server, self._connect, lambda: None)
         self._links.add(link)
         try:
             return await link.ask(request)
@@ -373,7 +372,3 @@ class PerCallConnection(ConnectionStrategy):
         """End the servers of running calls."""
         self._ended = True
         await asyncio.gather(*(link.aclose() for link in self._links))
-
-
-def _not_heard() -> None:
-    """Ignore a change of the list during a single call."""

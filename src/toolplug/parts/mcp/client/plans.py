@@ -38,8 +38,7 @@ def result_of(answer: McpAnswer, output: Schema | None) -> ToolResult:
     """Return the result: text content as its output, one block per line; each other block as a part.
 
     The output knows the places of the parts, for MCP clients. Structured content that does not fit the schema `output`
-    is omitted, and the metadata says so; the text stays. The answer's `_meta` is in the metadata unless it is too
-    large.
+    is omitted, and the metadata says so; the text stays. The answer's `_meta` is in the metadata unless too large.
     """
     text: list[str] = []
     parts: list[Mapping[str, object]] = []
@@ -71,10 +70,6 @@ class OwnTarget:
     """What targets of toolplug itself inherit, which stay the same over the connection of a session."""
 
 
-def _no_gates(definition: ToolDefinition) -> tuple[Gate, ...]:
-    return ()
-
-
 class ServerPlanner:
     """Builds the tools of one server from its configuration. A policy `ask` requires `approvals`."""
 
@@ -86,13 +81,13 @@ class ServerPlanner:
         level = LimitLevel(self._level, server.limits, partial(server.origin, "limits"))
         self._builder = PlanBuilder(services, level, of_one_tenant=server.name.tenant is not None)
         self._policy_origin = server.origin("policy")
-        self._own: tuple[Gate, ...] = ()
+        # That of a server of one tenant.
+        self.own_gates: tuple[Gate, ...] = ()
         if server.name.tenant is not None:
-            self._own = (TenantsGate(frozenset({server.name.tenant}), server.origin()),)
+            self.own_gates = (TenantsGate(frozenset({server.name.tenant}), server.origin()),)
 
     @property
     def accounting(self) -> CallAccounting:
-        """What counts the calls."""
         return self._services.accounting
 
     @property
@@ -105,7 +100,7 @@ class ServerPlanner:
         found: Iterable[FoundTool],
         reach: SwitchedConnection,
         before: Catalog = EMPTY_CATALOG,
-        gates_of: Callable[[ToolDefinition], tuple[Gate, ...]] = _no_gates,
+        gates_of: Callable[[ToolDefinition], tuple[Gate, ...]] = lambda _: (),
     ) -> Catalog:
         """Return the catalog of these tools, without those whose policy is `disable`; quarantined ones are unavailable.
 
@@ -132,21 +127,15 @@ class ServerPlanner:
     def request(self, method: str, name: str, target: Target, reach: SwitchedConnection) -> Plan:
         """Return the plan of a request besides tool calls, such as `prompts/get` of the prompt of this name.
 
-        The server's limits and the policy `deny` apply, hooks and other policies do not. Its result is never kept in
-        part.
+        The server's limits and the policy `deny` apply, hooks and other policies do not. Its result is never cut.
         """
         server, services = self._server, self._services
         definition = ToolDefinition(name=name, parameters=_ANY, ref=ToolRef(SERVER_KIND, server.name.id, name, ""))
         counters, abandoned = self._labels.method(method), services.accounting.abandoned_limit(*self._level)
         policy = ToolPolicy("deny", self._policy_origin) if server.policy == "deny" else None
         source = PlanSource(target, reach.switch, counters, abandoned)
-        plan = self._builder.build(definition, source, policy, gates=self._own)
+        plan = self._builder.build(definition, source, policy, gates=self.own_gates)
         return replace(plan, artifacts=None, hooks=NO_HOOKS)
-
-    @property
-    def own_gates(self) -> tuple[Gate, ...]:
-        """The gate of a server of one tenant."""
-        return self._own
 
     @property
     def hides_all(self) -> bool:
@@ -173,7 +162,7 @@ class ServerPlanner:
             PlanSource(target, reach.switch, self._labels.counters(name), abandoned),
             policy,
             None if rule.limits == NO_LIMITS else own,
-            gates=(*self._own, *gates, *rule.gates(partial(server.origin, "tools", name))),
+            gates=(*self.own_gates, *gates, *rule.gates(partial(server.origin, "tools", name))),
         )
         return Tool(definition, plan)
 
@@ -191,7 +180,6 @@ class Labels:
         return self._accounting.counters(self._provider, method)
 
     def counters(self, name: str) -> CallCounters:
-        """Return the counters of the tool of this name."""
         if self._added:
             return self._accounting.counters(self._provider, ADDED)
         return self._accounting.capped_counters(self._provider, name)

@@ -77,12 +77,7 @@ class Endpoint:
 
 Transport = Command | Endpoint
 
-
 _NO_RULES: Mapping[str, ToolRule] = MappingProxyType({})
-
-
-def _nowhere(*_path: str) -> str:
-    return DEFAULT_ORIGIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -107,7 +102,7 @@ class Server:
     offer: Offer = "always"
     tools: Mapping[str, ToolRule] = field(default_factory=lambda: _NO_RULES)
     limits: Limits = NO_LIMITS
-    origin: Callable[..., str] = _nowhere
+    origin: Callable[..., str] = lambda *_: DEFAULT_ORIGIN
 
     @property
     def id(self) -> str:
@@ -125,7 +120,6 @@ class Server:
         return self.transport.user_auth if isinstance(self.transport, Endpoint) else None
 
     def rule(self, tool: str) -> ToolRule:
-        """Return the rule of one tool."""
         return self.tools.get(tool, NO_RULE)
 
     def offer_for(self, tool: str) -> Offered:

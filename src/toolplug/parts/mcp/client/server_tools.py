@@ -212,7 +212,7 @@ class SessionTools(MergedExecutor):
             self.join()
             return
         if acts_as_user(server):
-            reach = self._reach = tools.for_users(_not_heard)
+            reach = self._reach = tools.for_users(lambda: None)
             self.join(tools.live.view(lambda catalog: over(catalog, reach)))
             return
         own = self._own = OwnListing(server.name.id, first=tools.first, changed=self._show, pause=tools.pause)
@@ -352,7 +352,7 @@ class ServerTools:
         try:
             if connection is not None and not fresh:
                 return await self._read(connection)
-            async with self.connect(self.server.transport, _not_heard) as own:
+            async with self.connect(self.server.transport, lambda: None) as own:
                 tools = await self._read(own)
             if connection is not None and isinstance(self.server.transport, Command):
                 await self._replace_unless_current(connection, tools)
@@ -493,7 +493,3 @@ class ServerTools:
 
 async def _not_followed(uri: str, told: Callable[[], None]) -> Callable[[], None]:
     raise ToolError("its toolset has a connection for each session; follow it in a session")
-
-
-def _not_heard() -> None:
-    """Ignore a change of the list during a discovery."""

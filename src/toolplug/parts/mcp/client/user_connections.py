@@ -104,7 +104,6 @@ class UserConnections(ConnectionStrategy):
         raise ToolUnavailable(reason, code=CREDENTIAL_NEEDED)
 
     async def aclose(self) -> None:
-        """Close all connections."""
         self._closed = True
         lines = [*self._own.values(), *([] if self._shared is None else [self._shared])]
         self._own, self._shared = {}, None

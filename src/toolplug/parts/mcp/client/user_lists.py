@@ -72,7 +72,6 @@ class UserLists:
         return (await self._reader.read(raw, known)).tools
 
     def keep(self, who: Principal, tools: Sequence[FoundTool]) -> None:
-        """Keep the list of this user."""
         self._drop(user_of(who))
         self._lists[user_of(who)] = made = _UserList(who, {tool.name: tool for tool in tools})
         self._kept += len(made.tools)
@@ -80,7 +79,6 @@ class UserLists:
             self._drop(next(iter(self._lists)))
 
     def forget(self) -> None:
-        """Forget all lists."""
         self._lists.clear()
         self._kept = 0
 
@@ -191,7 +189,6 @@ class ListUpdates:
 
 
 def user_of(who: Principal) -> User:
-    """Return whose a list is."""
     return who.tenant, who.subject
 
 

@@ -96,12 +96,7 @@ class Variables:
 
     def __init__(self) -> None:
         self._values: dict[str, str] = {}
-        self._uses: dict[str, str] = {}
-
-    @property
-    def uses(self) -> Mapping[str, str]:
-        """The uses of the variables to set, by name: values from the file, and values that the editor asks for."""
-        return self._uses
+        self.uses: dict[str, str] = {}
 
     def referring(self, server: str, kind: str, name: str, value: str) -> str:
         """Return the value for the configuration, with a reference to a variable in place of a secret.
@@ -113,7 +108,7 @@ class Variables:
         for secret in find_secrets(text, name):
             known = name if secret.name in ("", name) else f"{name}_{secret.name}" if kind == "env" else secret.name
             variable = self._add(server, kind, known or kind, secret.text)
-            self._uses.setdefault(variable, " ".join(f"{kind} {secret.name or name} of {server}".split()))
+            self.uses.setdefault(variable, " ".join(f"{kind} {secret.name or name} of {server}".split()))
             references[secret.text] = f"${{{variable}}}"
         if not references:
             return _escape(text)
@@ -130,7 +125,7 @@ class Variables:
             if found["kind"] != "env":
                 self._values.setdefault(variable, found[0])
                 use = f"{found[0]} of the editor, in the" if found["editor"] else ""
-                self._uses.setdefault(variable, " ".join(f"{use} {kind} {name} of {server}".split()))
+                self.uses.setdefault(variable, " ".join(f"{use} {kind} {name} of {server}".split()))
             return f"${{{variable}}}"
 
         return _FOREIGN.sub(own, value)

@@ -19,7 +19,6 @@ _UNPRINTABLE = re.compile(r"[\x7f-\x84\x86-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _LINES = re.compile(r"[^\r\n\x85\u2028\u2029]*(?:\r\n|[\r\n\x85\u2028\u2029]|\Z)")
 _STEP = 2
 
-
 Entries = Mapping[str, Mapping[str, Value]]
 Comments = Mapping[str, str]
 """A line below an entry, by the key of the entry; left out in flow style."""

@@ -13,10 +13,10 @@ from typing import NamedTuple, cast
 import orjson
 
 from toolplug.catalog.definition import MAX_DESCRIPTION_BYTES, MAX_TITLE_BYTES
-from toolplug.catalog.exact_json import as_object
+from toolplug.catalog.exact_json import as_list, as_object
 from toolplug.catalog.text import hidden_character
 from toolplug.errors import InvalidDefinition
-from toolplug.foreign.definitions import bounded_text, icons_of, list_of, meta_of
+from toolplug.foreign.definitions import bounded_text, icons_of, meta_of
 from toolplug.foreign.sanitise import RemovedParts
 from toolplug.runtime.tasks import in_slices
 
@@ -113,7 +113,7 @@ async def _keep(
 def _prompt(raw: Object) -> dict[str, object]:
     prompt: dict[str, object] = {"name": _name(raw.get("name"))}
     prompt |= _describe(raw)
-    if arguments := list_of(raw.get("arguments"))[:MAX_ARGUMENTS]:
+    if arguments := as_list(raw.get("arguments"))[:MAX_ARGUMENTS]:
         prompt["arguments"] = [_argument(_object(item)) for item in arguments]
     return prompt
 
@@ -150,7 +150,7 @@ def _label(raw: Object) -> dict[str, object]:
         labelled["mimeType"] = mime_type
     known = as_object(raw.get("annotations"))
     annotations: dict[str, object] = {}
-    if audience := [role for role in list_of(known.get("audience")) if role in ("user", "assistant")]:
+    if audience := [role for role in as_list(known.get("audience")) if role in ("user", "assistant")]:
         annotations["audience"] = audience[:2]
     priority = known.get("priority")
     if isinstance(priority, int | float) and not isinstance(priority, bool) and 0 <= priority <= 1:

@@ -66,7 +66,6 @@ class FoundTool:
 
     @property
     def name(self) -> str:
-        """The tool's name on the server."""
         return self.definition.name
 
 
@@ -212,8 +211,7 @@ class ServerState:
 
     `body` is the record's tools as bytes, found at `found_at`. `attempt` names the listing in progress in any process;
     its lease ends at `believed_until`, and only its own result ends it. The last listing began at `began_at`. After
-    `failures` in a row the next attempt is at `retry_at`. `held` are accepted definitions that quarantined tools are
-    compared with.
+    `failures` in a row the next attempt is at `retry_at`. `held` are accepted definitions of quarantined tools.
     """
 
     record: DiscoveryRecord = NEVER

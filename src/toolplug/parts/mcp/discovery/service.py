@@ -9,7 +9,6 @@ import secrets
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import Self
 
 from toolplug.execution.executor import Unsubscribe
@@ -57,9 +56,7 @@ class Discovery:
         await self.records.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Cancel the listings in progress and restore the records from before them."""
         known = [*self._known.values()]
         self._known.clear()

@@ -61,7 +61,6 @@ class _Requests:
         self._reach = reach
 
     def prompt(self, item: Mapping[str, object]) -> OfferedEntry:
-        """Return a prompt with its plans."""
         name = str(item["name"])
         fields = {key: value for key, value in item.items() if key != "name"}
         get = self._plan(GET_PROMPT, name, lambda call: {"name": name, "arguments": call.arguments}, _as_sent)
@@ -188,7 +187,7 @@ class FollowedResources:
         followers.pop(follower, None)
         if not followers:
             self._told.pop(uri, None)
-            self._stops.pop(uri, _nothing)()
+            self._stops.pop(uri, lambda: None)()
         if not self._told and self._keeper is not None:
             self._keeper.cancel()
 
@@ -201,7 +200,7 @@ class FollowedResources:
             self._connection, self._stops = connection, {}
         if uri in self._stops:
             return
-        self._stops[uri] = _nothing
+        self._stops[uri] = lambda: None
         try:
             stop = await connection.follow(uri, partial(self._on_update, uri))
         except BaseException:
@@ -232,7 +231,3 @@ class FollowedResources:
                 await self._follow_over(uri, connection)
                 self._on_update(uri)
         return connection
-
-
-def _nothing() -> None:
-    """Stop nothing."""

@@ -165,7 +165,6 @@ class SdkServerEndpoint:
         return Client(found.protocol_version, found.client_info, found.client_capabilities)
 
     async def initialize(self, message: Message, caller: McpCaller) -> tuple[Reply, Client | None]:
-        """Answer `initialize`."""
         params = message.params or {}
         about = {key: params.get(key) for key in ("clientInfo", "capabilities")}
         # Checked before the SDK sees it, since the record of the handshake keeps it.

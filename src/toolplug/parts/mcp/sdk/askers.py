@@ -4,8 +4,7 @@
     2026-07-28  server ─ `InputRequiredResult` of the call ─▶ `required_input` ─▶ the call is repeated with the answers
 
 In 2025-11-25 the protocol does not say which call a request of the server belongs to, so that it is refused unless
-there is just one. A call that ended without an answer may still run at the server; after it, nothing is passed on over
-this connection.
+there is just one. A call that ended without an answer may still run at the server; then nothing more is passed on here.
 """
 
 from __future__ import annotations
@@ -184,7 +183,6 @@ class _OpenQuestions:
         return asking.result()
 
     def withdraw(self) -> None:
-        """Withdraw the open questions."""
         for asking in self._open:
             asking.cancel()
 

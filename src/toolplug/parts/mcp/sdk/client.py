@@ -47,7 +47,6 @@ from toolplug.parts.mcp.client.connection import (
     Extensions,
     OnChange,
     ServerConnection,
-    no_extensions,
 )
 from toolplug.parts.mcp.client.connection_strategies import Restarts
 from toolplug.parts.mcp.client.server_config import ClientCredentials, Command, Endpoint, Transport
@@ -272,7 +271,7 @@ class ConnectionTask:
         probes: Sequence[bool],
         secrets: Sequence[str],
         news: bool = True,
-        extensions: Extensions = no_extensions,
+        extensions: Extensions = lambda: (),
     ) -> None:
         self._opening = opening
         self._news = news
@@ -373,7 +372,6 @@ def _is_refusal(error: BaseException) -> bool:
 
 
 def _words(error: BaseException) -> str:
-    """Return the message of an exception."""
     if isinstance(error, TimeoutError):
         return f"it did not agree on a version of the protocol within {HANDSHAKE_S:g} s"
     if isinstance(error, ValidationError):
@@ -384,7 +382,7 @@ def _words(error: BaseException) -> str:
 
 
 def connector(
-    egress: Egress, folder: Path, resolve: Resolve = resolve_host, extensions: Extensions = no_extensions
+    egress: Egress, folder: Path, resolve: Resolve = resolve_host, extensions: Extensions = lambda: ()
 ) -> Connect:
     """Return the function that connects to servers: `folder` is the default working directory, `egress` checks URLs."""
     return _Connector(egress, folder, resolve, extensions).connect

@@ -37,7 +37,6 @@ from toolplug.parts.mcp.client.connection import (
     McpAnswer,
     Repetition,
     ServerRefused,
-    no_extensions,
 )
 from toolplug.parts.mcp.discovery.offers import MAX_OFFERS, RawOffers
 from toolplug.parts.mcp.sdk.askers import (
@@ -77,7 +76,6 @@ _INITIALIZE = "initialize"
 _AS_SENT = "toolplug/as-sent"
 _UNCACHED = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 _MARK = b'"x-mcp-header"'
-
 
 _of_caller: ContextVar[Mapping[str, str]] = ContextVar("toolplug_mcp_of_caller", default=NO_HEADERS)
 """The headers of the one whose request the session is sending. Set around this request alone, in its own task."""
@@ -224,7 +222,7 @@ class SdkConnection:
         why: Callable[[], Awaitable[str]],
         announces: asyncio.Future[bool],
         updates: ResourceUpdates,
-        extensions: Extensions = no_extensions,
+        extensions: Extensions = lambda: (),
     ) -> None:
         self._session = session
         self._extensions = extensions

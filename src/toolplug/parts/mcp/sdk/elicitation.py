@@ -4,8 +4,7 @@
     2026-07-28  the call is answered by an `InputRequiredResult`; the client repeats it with the answer
 
 The `requestState` is the approval ticket of the call, or names the round of questions of a server behind the host
-(`input_rounds`). Neither needs a signature: both are valid for one call of one caller, and only a caller that may
-decide a ticket is asked.
+(`input_rounds`). Neither needs a signature: both are valid for one call of one caller who may decide.
 
 A caller that has to sign in is sent to the link by its client where that opens URLs: by the error -32042 in 2025-11-25,
 by an `InputRequiredResult` in 2026-07-28, whose repetition needs no state, as it proves nothing.

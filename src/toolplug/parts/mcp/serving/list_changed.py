@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 from toolplug.catalog.offering import EMPTY_OFFERING, KINDS, OfferedKind, Offering
@@ -221,9 +221,7 @@ class Watch:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _listen(self) -> None:

@@ -37,10 +37,6 @@ class SessionOwner(NamedTuple):
     scope: str = ""
 
 
-def _nothing(handshake: Handshake) -> None:
-    """Do nothing at the end of a client."""
-
-
 class Handshake:
     """One initialized client.
 
@@ -62,7 +58,6 @@ class Handshake:
         self.used_at: float = 0.0
 
     def remember_list(self, catalog: Catalog) -> None:
-        """Remember that the client has received this list."""
         self.seen = self.seen._replace(tools=catalog.etag)
 
     def cancel(self, request: object) -> None:
@@ -86,7 +81,7 @@ class McpSessions:
     """All initialized clients, the least recently used first. `over` is called once with each that is forgotten."""
 
     def __init__(
-        self, *, most: int = MOST, most_of_one: int = MOST_OF_ONE, over: Callable[[Handshake], object] = _nothing
+        self, *, most: int = MOST, most_of_one: int = MOST_OF_ONE, over: Callable[[Handshake], object] = lambda _: None
     ) -> None:
         self._most = most
         self._most_of_one = most_of_one

@@ -26,20 +26,6 @@ from toolplug.parts.mcp.serving.list_changed import Watch
 from toolplug.search.tools import FoundTools
 from toolplug.stores.store import Store
 
-
-def _nobody(catalog: Catalog) -> None:
-    """Ignore that a catalog was listed."""
-
-
-def _no_matter(kind: OfferedKind, offering: Offering) -> None:
-    """Ignore that prompts or resources were listed."""
-
-
-def no_offering() -> Offering:
-    """Return an offering without prompts and resources."""
-    return EMPTY_OFFERING
-
-
 LIST_TTL_MS = 3_000
 """A client that listens is notified of a change at once."""
 
@@ -63,9 +49,9 @@ class McpCaller(NamedTuple):
     store: Store
     catalog: Callable[[], Awaitable[Catalog]]
     watch: Callable[[], Watch]
-    listed: Callable[[Catalog], None] = _nobody
-    offering: Callable[[], Offering] = no_offering
-    offered: Callable[[OfferedKind, Offering], None] = _no_matter
+    listed: Callable[[Catalog], None] = lambda _: None
+    offering: Callable[[], Offering] = lambda: EMPTY_OFFERING
+    offered: Callable[[OfferedKind, Offering], None] = lambda kind, offering: None
     subscriptions: ResourceSubscriptions | None = None
     found: FoundTools | None = None
     scope: str = ""

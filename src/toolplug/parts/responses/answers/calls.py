@@ -1,8 +1,7 @@
 """Function calls put together from the fragments of a stream.
 
 Servers disagree about what a fragment says: some send an index and an id once, some with every fragment, some one index
-for all calls, an empty id, the name again with each fragment, or the arguments under another index than their head. So
-the index alone does not decide:
+for all calls, an empty id, the name again with each fragment, or the arguments under another index than their head:
 
 * An id seen before belongs to its call. A new id begins a call, and so does a name after complete arguments.
 * A name equal to the one so far is the same name, not its next piece. A call whose name has not come yet takes it late.

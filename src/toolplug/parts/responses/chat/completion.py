@@ -127,7 +127,6 @@ class Completion:
         return {"id": f"chatcmpl-{key}", "object": kind, "created": made["created_at"], "model": made["model"]}
 
     def chunk(self, piece: ChatPiece, finish: str | None = None) -> dict[str, object]:
-        """Return the chunk of a piece."""
         return {**self._head("chat.completion.chunk"), "choices": [_choice("delta", piece, finish)]}
 
     def count(self) -> Json:
@@ -135,7 +134,6 @@ class Completion:
         return {**self._head("chat.completion.chunk"), "choices": (), "usage": self._usage}
 
     def whole(self, pieces: Iterable[ChatPiece]) -> ChatCompletion:
-        """Return the completion of all pieces."""
         choice = _choice("message", _join(pieces), self.finish_reason)
         whole = {**self._head("chat.completion"), "choices": [choice], "usage": self._usage}
         return cast("ChatCompletion", {**whole, **({"toolplug": self.toolplug} if self.toolplug else {})})
@@ -193,7 +191,6 @@ def _choice(name: str, piece: ChatPiece, finish: str | None) -> Json:
 
 
 def _join(pieces: Iterable[ChatPiece]) -> ChatPiece:
-    """Return the message of all pieces."""
     texts: dict[str, list[str]] = {}
     calls: dict[object, list[Json]] = {}
     notes: list[object] = []

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final, cast
 
-from toolplug.catalog.exact_json import as_object
+from toolplug.catalog.exact_json import as_list, as_object
 from toolplug.parts.responses.answers.calls import as_tool_call
 from toolplug.parts.responses.items.input_items import Item, model_call_id
 from toolplug.parts.responses.items.transcript import Message, messages
@@ -143,11 +143,11 @@ def _as_function_call(call: Mapping[str, object]) -> Mapping[str, object]:
 
 def _calls_of(message: Message) -> list[Mapping[str, object]]:
     calls = message.get("tool_calls")
-    return [as_object(call) for call in cast("list[object]", calls)] if isinstance(calls, list) else []
+    return [as_object(call) for call in as_list(calls)]
 
 
 def _text_of(content: object) -> str:
     if isinstance(content, str):
         return content
-    parts = cast("list[object]", content) if isinstance(content, list) else []
+    parts = as_list(content)
     return "".join(str(as_object(part).get("text") or "") for part in parts)

@@ -9,7 +9,6 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Protocol, Self, cast
 
 import orjson
@@ -68,16 +67,13 @@ class AnswerDisplay:
         self._wait("thinking")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         block, self._block = self._block, ""
         self._print_block(block)
         self._end_line()
         self._calls.clear()
 
     def show(self, event: Json) -> None:
-        """Show one event."""
         kind = str(event["type"])
         if self._block and kind not in _TEXT:
             block, self._block = self._block, ""

@@ -46,7 +46,6 @@ class LoopThread:
         return self.start(work).result()
 
     def call(self, function: Callable[[], object]) -> None:
-        """Call a function in the loop."""
         self._loop.call_soon_threadsafe(function)
 
     def close(self) -> None:

@@ -32,8 +32,7 @@ _UNKNOWN = "_unknown"
 def shape_of(tool: ToolDefinition | None, style: ItemStyle) -> HostedItem:
     """Return how calls of a tool are shown; None for an unknown tool.
 
-    A type declared by the provider is used if the OpenResponses schema has it; a type with a slug is shown as
-    `extension`.
+    A type declared by the provider is used if the OpenResponses schema has it; one with a slug is an `extension`.
     """
     declared = None if tool is None or tool.hosted is None else tool.hosted.item
     if declared is not None and declared.type != _MCP_CALL and (style == "extension" or ":" not in declared.type):
@@ -82,7 +81,6 @@ class HostedCall:
         }
 
     def begin(self) -> Iterator[Event]:
-        """Yield the events of a call that begins."""
         is_mcp_call = self._shape.type == _MCP_CALL
         yield self._draft.added({**self._item, "arguments": ""} if is_mcp_call else self._item)
         yield self._event("in_progress")
@@ -94,7 +92,6 @@ class HostedCall:
             yield self._event(name)
 
     def end(self, result: ToolResult, include: Collection[str]) -> Iterator[Event]:
-        """Yield the events of a call that has ended with this result."""
         shape = self._shape._replace(on_include=(*self._shape.on_include, PARTS)) if result.parts else self._shape
         whole = self._item = _end_item(self._item, shape, result)
         if shape.on_include:

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import cast
 
-from toolplug.catalog.exact_json import as_object
+from toolplug.catalog.exact_json import as_list, as_object
 from toolplug.errors import ResponseRefused
 from toolplug.parts.responses.limits import MAX_CONTENT_PARTS, MAX_TEXT
 from toolplug.parts.responses.request_tools import arguments_of, make_refusal, name_for_model
@@ -49,7 +49,7 @@ def checked_items(given: object) -> list[Item]:
     if isinstance(given, str):
         _check_length(given, "input")
         return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": given}]}]
-    items = cast("list[object]", given) if isinstance(given, list) else []
+    items = as_list(given)
     parts = [as_object(item).get(name) for item in items for name in ("content", "output", "summary")]
     if sum(len(cast("list[object]", each)) for each in parts if isinstance(each, list)) > 2 * MAX_CONTENT_PARTS:
         message = f"input: its items have at most {2 * MAX_CONTENT_PARTS:,} parts in all"
@@ -133,7 +133,7 @@ def parts_of(content: object) -> list[Mapping[str, object]]:
     """Return the content as parts; a text is one part."""
     if isinstance(content, str):
         return [{"type": "input_text", "text": content}]
-    return [as_object(part) for part in cast("list[object]", content)] if isinstance(content, list) else []
+    return [as_object(part) for part in as_list(content)]
 
 
 def _check_length(text: str, at: str) -> None:

@@ -106,8 +106,7 @@ class StableList:
     def keep(self, offer: Offer, place: str | None, found: Sequence[str]) -> Offer:
         """Return the offer with the list that stays, and have the changes told with the item of this id, `place`.
 
-        The tools `found` are those that a search has told the model of. It is the offer itself where the list does not
-        stay.
+        The tools `found` are those that a search has told the model of. It is the offer itself where no list stays.
         """
         if not self._applies(offer):
             return offer

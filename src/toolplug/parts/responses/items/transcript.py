@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, cast
 import orjson
 
 from toolplug.catalog.call import data_url, is_image
-from toolplug.catalog.exact_json import as_object
+from toolplug.catalog.exact_json import as_list, as_object
 from toolplug.parts.responses.answers.calls import as_tool_call
 from toolplug.parts.responses.backend import Question
 from toolplug.parts.responses.builder import ResponseBuilder
@@ -47,7 +47,6 @@ _AS_THEY_ARE = (
     "user",
 )
 
-
 Message = dict[str, object]
 
 _LENGTHS = ("max_completion_tokens", "max_tokens")
@@ -66,8 +65,7 @@ class ForwardedChat(NamedTuple):
 
     @property
     def call_ids(self) -> set[str]:
-        """The ids of the calls in the messages."""
-        made = [call for message in self.messages for call in _as_list(message.get("tool_calls"))]
+        made = [call for message in self.messages for call in as_list(message.get("tool_calls"))]
         return {str(as_object(call).get("id")) for call in made}
 
     def fields_after(self, spent: int) -> Mapping[str, object]:
@@ -183,7 +181,7 @@ class _OpenTurn:
                 self.message[name] = f"{self.message.get(name) or ''}{thought}"
         fields = as_object(given.get("message"))
         self.message.update({name: value for name, value in fields.items() if name not in _OWN_FIELDS})
-        self.parts = _as_list(fields.get("content")) or self.parts
+        self.parts = as_list(fields.get("content")) or self.parts
 
 
 class Transcript:
@@ -328,7 +326,7 @@ def _add_text(content: object, text: str | None) -> object:
         return content
     if isinstance(content, str):
         return f"{content}\n\n{text}" if content else text
-    return [*_as_list(content), {"type": "text", "text": text}]
+    return [*as_list(content), {"type": "text", "text": text}]
 
 
 def _answer(item: Item) -> object:
@@ -337,7 +335,7 @@ def _answer(item: Item) -> object:
     if isinstance(output, str):
         images = [
             {"type": "image_url", "image_url": {"url": data_url(part)}}
-            for part in map(as_object, _as_list(item.get("parts")))
+            for part in map(as_object, as_list(item.get("parts")))
             if is_image(part)
         ]
         return [{"type": "text", "text": output}, *images] if images else output
@@ -349,12 +347,8 @@ def _answer(item: Item) -> object:
     return orjson.dumps(shown).decode()
 
 
-def _as_list(value: object) -> list[object]:
-    return cast("list[object]", value) if isinstance(value, list) else []
-
-
 def _names(value: object) -> list[str]:
-    return [name for name in _as_list(value) if isinstance(name, str)]
+    return [name for name in as_list(value) if isinstance(name, str)]
 
 
 def _as_sent(parts: Sequence[object], text: object) -> object:

@@ -208,12 +208,6 @@ def _definitions(body: models.RegisterBody) -> Sequence[object]:
     return tools
 
 
-def _check_code(given: str | None, session: Session) -> None:
-    """Raise `HttpProblem` if the body names another session than the path."""
-    if given is not None and given != session.code:
-        raise invalid_request("'sessionCode' is not the session in the path; send that one, or none", "sessionCode")
-
-
 @route(
     "POST",
     f"{ONE}/register-tools",
@@ -229,7 +223,8 @@ async def register_tools(request: HostRequest) -> OrjsonResponse[models.Register
     body = await read_json(request, models.RegisterBody)
     tools = _definitions(body)
     session = await session_of(request)
-    _check_code(body.session_code, session)
+    if body.session_code is not None and body.session_code != session.code:
+        raise invalid_request("'sessionCode' is not the session in the path; send that one, or none", "sessionCode")
     asked = Registration(
         plugin_type=body.plugin_type,
         tools=tools,

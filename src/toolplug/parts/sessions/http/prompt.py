@@ -54,7 +54,6 @@ _MAX_VALUES = 8
 """Values of an `enum` that are written out; an application may give thousands."""
 _MAX_CLIENT_NAME = 40
 
-
 _Shadowed = Callable[[str], bool]
 """Whether the host has a tool of this name, which the session's does not replace."""
 

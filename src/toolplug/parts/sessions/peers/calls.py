@@ -1,8 +1,7 @@
 """Relayed calls as records, so that any process can deliver a call and take its answer.
 
 A call has two volatile records, each written once: `~call/CODE/ID` by the process of its caller before it is delivered,
-and `~call/CODE/ID/end` by the first process that ends it: with the plugin's answer, or with the reason why it is too
-late.
+and `~call/CODE/ID/end` by the first process that ends it: with the plugin's answer, or with why it is too late.
 """
 
 from __future__ import annotations

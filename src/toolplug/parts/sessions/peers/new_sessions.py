@@ -32,14 +32,6 @@ class NewSession(NamedTuple):
     ttl_s: float
     at: float = 0.0
 
-    def is_kept(self, now: float) -> bool:
-        """Return True while other processes may not have counted the session."""
-        return now < self.at + KEPT_S
-
-    def is_awaited(self, now: float) -> bool:
-        """Return True if a session without a record may still be stored; else it has expired, or never was."""
-        return now < self.at + min(self.ttl_s, KEPT_S)
-
 
 _PLACES = TypeAdapter(list[NewSession])
 
@@ -87,8 +79,8 @@ class NewSessions:
         now = self._store.now()
         used, unstored = list[NewSession](), Counter[Owner]()
         for place in places:
-            lives = await self._lives(place.code) if place.is_kept(now) else False
-            if lives is None and place.is_awaited(now):
+            lives = await self._lives(place.code) if now < place.at + KEPT_S else False
+            if lives is None and now < place.at + min(place.ttl_s, KEPT_S):
                 unstored.update([(place.tenant,), (place.tenant, place.subject)])
             elif not lives:
                 continue

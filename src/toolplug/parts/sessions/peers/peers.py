@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
 from typing import Protocol, Self, cast
 
 import orjson
@@ -256,9 +255,7 @@ class Peers:
         self._processes.listen(self._look)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for follower in self._followers:
             await follower.aclose()
         await self._fresh.aclose()

@@ -246,7 +246,9 @@ class EventFanout:
         if not self._readers and self._following is not None:
             self._following.cancel()
             self._following = None
-            self._stop_heartbeat()
+            if self._beating is not None:
+                self._beating.cancel()
+                self._beating = None
 
     def dismiss(self, reader: Reader, code: str, message: str) -> None:
         """End one stream with an error, which has no id if the reader has lost events and must not resume after it."""
@@ -373,11 +375,6 @@ class EventFanout:
 
     def _beat_later(self) -> None:
         self._beating = asyncio.get_running_loop().call_later(HEARTBEAT_S, self._beat)
-
-    def _stop_heartbeat(self) -> None:
-        if self._beating is not None:
-            self._beating.cancel()
-            self._beating = None
 
     def _beat(self) -> None:
         """Send one heartbeat to all idle readers: a timer for each would double their memory."""

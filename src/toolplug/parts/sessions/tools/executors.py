@@ -8,7 +8,7 @@ from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, no_provider
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.plan import Target, Tool
-from toolplug.execution.executor import Listener, ToolExecutor, Unsubscribe
+from toolplug.execution.executor import DelegatingExecutor, ToolExecutor
 from toolplug.execution.limiters import AbandonedCallLimit, SourceSwitch
 from toolplug.execution.live import LiveCatalog, MergedExecutor
 from toolplug.execution.plans import PlanSource
@@ -38,20 +38,8 @@ class LentTools(MergedExecutor):
             self.join(self._own)
 
 
-class SessionRoute:
+class SessionRoute(DelegatingExecutor):
     """An executor for the session's own route, whose text for an unknown tool names the session, not a provider."""
-
-    def __init__(self, executor: ToolExecutor) -> None:
-        self._executor = executor
-
-    @property
-    def catalog(self) -> Catalog:
-        """The catalog of the executor."""
-        return self._executor.catalog
-
-    def can_execute(self, name: str) -> bool:
-        """Return True for exactly the names in the catalog."""
-        return self._executor.can_execute(name)
 
     async def execute(self, call: ToolCall, context: CallContext | None = None) -> ToolResult:
         """Run one call. An unknown, hidden or removed tool without a toolset in its name gets the same text."""
@@ -59,10 +47,6 @@ class SessionRoute:
         if result.status is ToolStatus.UNKNOWN_TOOL and result.output == no_provider(result.name):
             return result._replace(output=f'session has no tool "{result.name}"')
         return result
-
-    def subscribe(self, listener: Listener) -> Unsubscribe:
-        """Call the listener with each difference of the catalog."""
-        return self._executor.subscribe(listener)
 
 
 class SessionExecutors:

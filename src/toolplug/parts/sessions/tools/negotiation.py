@@ -74,7 +74,6 @@ class RefusedTool(NamedTuple):
     recoverable: bool
 
     def fields(self) -> FailedToolAnswer:
-        """Return the tool as answers list it."""
         return {"toolName": self.name, "error": self.error, "recoverable": self.recoverable}
 
 

@@ -27,7 +27,6 @@ PluginStatus = Literal["attached", "waiting", "detached"]
 """A stream of the plugin is open; none is, within the grace time; none is."""
 StreamRole = Literal["client", "plugin"]
 
-
 TYPES: tuple[CapabilityType, ...] = get_args(CapabilityType)
 LEVELS: tuple[CapabilityLevel, ...] = get_args(CapabilityLevel)
 """In rising order."""
@@ -324,7 +323,6 @@ class ToolSet:
         return ToolSet(tools)
 
     def difference(self, newer: ToolSet) -> ToolDifference:
-        """Return the difference from this set to a newer one."""
         old, new = self.tools, newer.tools
         return ToolDifference(
             added=tuple(tool for name, tool in new.items() if name not in old),
