@@ -80,6 +80,7 @@ REASONS = {
         "host/quotas/stored_bytes.py:_StoredSize.owners",
         "http/app.py:_HostApp._open_stream",
         "http/requests.py:key_of",
+        "parts/approvals/running.py:Approvals._ask",
         "parts/approvals/running.py:Approvals._full",
         "parts/mcp/servers.py:McpServers._check_room",
         "parts/mcp/serving/mcp_sessions.py:McpSessions._of_principal",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from toolplug import Principal
-from toolplug_console import feed
+from toolplug_console import call_lines
 
 pytestmark = pytest.mark.anyio
 
@@ -46,7 +46,7 @@ async def test_without_traces_it_is_the_line_alone(serve: Serve) -> None:
 
 
 async def test_the_newest_crashes_are_kept(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "MAX_CRASHES", 2)
+    monkeypatch.setattr(call_lines, "MAX_CRASHES", 2)
     async with serve(ROOT) as host:
         root = host.callers["root"]
         paths = [await crash(root) for _ in range(3)]

@@ -5,6 +5,7 @@ prometheus-client, which takes 2 MB, is imported when the metrics are read, or w
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -42,12 +43,12 @@ def _fill(
     return family
 
 
-class UncheckedCollector:
+class UncheckedCollector(ABC):
     """A collector of the host's own, whose names cannot clash with a provider's."""
 
+    @abstractmethod
     def collect(self) -> Iterator[library_types.Metric]:
         """Yield the families of one scrape."""
-        raise NotImplementedError
 
     def describe(self) -> Iterator[library_types.Metric]:
         """Return no families, so that registering does not collect."""

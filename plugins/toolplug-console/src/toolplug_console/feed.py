@@ -7,8 +7,7 @@ and calls are neither remembered nor kept, the hooks around calls are switched o
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,6 +20,7 @@ from typing import TypeAlias
 import orjson
 
 from toolplug import CallContext, Principal, ToolCall, ToolDefinition, ToolResult, ToolStatus, hookimpl
+from toolplug_console.call_lines import MAX_PLACES, MAX_WATCHED, CallLines, crash_of, watched_rule_of
 from toolplug_console.hour import Hour, tick_of
 from toolplug_console.notes import (
     MAX_SHOWN,
@@ -55,12 +55,6 @@ MAX_BACKLOG = 40
 MAX_VIEWERS = 200
 MAX_VIEWERS_OF_TENANT = 100
 MAX_VIEWERS_OF_SUBJECT = 50
-MAX_PLACES = 200
-"""Crashes of which the line is kept until their calls are shown."""
-MAX_WATCHED = 2_000
-"""Calls that a watched rule would have denied, until they are answered: as many run at once in a busy host."""
-MAX_CRASHES = 50
-"""Crashes that are kept for who has just tried a tool; a trace has up to 64 Ki characters."""
 MAX_FRESH = 256
 """Notes that wait to be sorted. Between two requests the processor forgets this code: after 8 MB of other data one note
 alone takes 20 µs to sort, each of 64 together 2 µs, each of 256 0.8 µs. Those of as many tools take 1 ms together."""
@@ -179,8 +173,8 @@ class CallFeed:
         self._unshared: deque[SeenCall] = deque(maxlen=RECENT)
         self._last_id = time_ns() // 1_000  # rises over restarts, so that pages know which calls are new
         self._flushing: asyncio.TimerHandle | None = None
-        self._places = CallLines("toolplug.crashes", _crash_of, MAX_PLACES)
-        self._watched = CallLines("toolplug.audit", _watched_rule_of, MAX_WATCHED)
+        self._places = CallLines("toolplug.crashes", crash_of, MAX_PLACES)
+        self._watched = CallLines("toolplug.audit", watched_rule_of, MAX_WATCHED)
 
     def open(self) -> None:
         """Have calls noted from now on, if anything is made of them."""
@@ -426,93 +420,6 @@ class CallFeed:
         call = self._seen.get(number)
         if call is not None:
             self._seen[number] = replace(call, arguments=None, output=None)
-
-
-class RecentCrashes(logging.Handler):
-    """The newest crashes by the ids of their call and request, which a visitor that tries a tool asks for.
-
-    Of each its line in the log; with `traces` its trace too, in which secrets are masked.
-    """
-
-    def __init__(self, *, traces: bool) -> None:
-        super().__init__(logging.ERROR)
-        self._traces = traces
-        self._found: OrderedDict[tuple[str, str], dict[str, str]] = OrderedDict()
-        self._logger = logging.getLogger("toolplug.crashes")
-        self._logger.addHandler(self)
-
-    def close(self) -> None:
-        """Listen no longer."""
-        self._logger.removeHandler(self)
-        super().close()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep a crash. That of the tool comes first; a hook that fails after it does not replace it."""
-        crash = getattr(record, "crash", None)
-        if crash is None or not crash.call_id or (crash.call_id, crash.request_id) in self._found:
-            return
-        trace = {"trace": crash.trace()} if self._traces else {}
-        self._found[crash.call_id, crash.request_id] = {"line": crash.line, **trace}
-        if len(self._found) > MAX_CRASHES:
-            self._found.popitem(last=False)
-
-    def get(self, call_id: str, request_id: str) -> dict[str, str] | None:
-        """Return the crash of a call; None for one that did not crash or is forgotten."""
-        return self._found.get((call_id, request_id))
-
-
-ReadLine = Callable[[logging.LogRecord], tuple[str, str, str] | None]
-
-
-class CallLines(logging.Handler):
-    """What the host logs of the newest `most` calls; `read` returns the ids of the call and its request, and the text.
-
-    It is None for a record that is about no call.
-    """
-
-    def __init__(self, logger: str, read: ReadLine, most: int) -> None:
-        super().__init__()
-        self._logger = logging.getLogger(logger)
-        self._read = read
-        self._most = most
-        self.lines: OrderedDict[tuple[str, str], str] = OrderedDict()
-        self._on = False
-
-    def set(self, on: bool) -> None:
-        """Listen, or stop that."""
-        if on is self._on:
-            return
-        self._on = on
-        if on:
-            self._logger.addHandler(self)
-        else:
-            self._logger.removeHandler(self)
-            self.lines.clear()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Remember what is said of a call."""
-        if (found := self._read(record)) is not None:
-            self.lines[found[:2]] = found[2]
-            if len(self.lines) > self._most:
-                self.lines.popitem(last=False)
-
-    def of(self, call_id: str, request_id: str) -> str:
-        """Return what was said of a call, empty for nothing."""
-        return self.lines.pop((call_id, request_id), "")
-
-
-def _crash_of(record: logging.LogRecord) -> tuple[str, str, str] | None:
-    """Return where the tool of a call has crashed: the line of the host, without texts of exceptions."""
-    crash = getattr(record, "crash", None)
-    return (crash.call_id, crash.request_id, crash.line) if crash is not None and crash.call_id else None
-
-
-def _watched_rule_of(record: logging.LogRecord) -> tuple[str, str, str] | None:
-    """Return the rule that would have denied a call, were it not only watched."""
-    line = getattr(record, "audit", None)
-    if line is None or line["outcome"] != "watched":
-        return None
-    return line["call_id"], line["request_id"], line["rule"]
 
 
 _LINE_ENDS = {b"\xc2\x85": b"\\u0085", b"\xe2\x80\xa8": b"\\u2028", b"\xe2\x80\xa9": b"\\u2029"}

@@ -23,7 +23,8 @@ from toolplug import (
     route,
 )
 from toolplug_console.assets import PAGE, asset_response, read_assets
-from toolplug_console.feed import CallFeed, RecentCrashes, TooManyViewers, Viewer, ViewerPlaces, event
+from toolplug_console.call_lines import RecentCrashes
+from toolplug_console.feed import CallFeed, TooManyViewers, Viewer, ViewerPlaces, event
 from toolplug_console.hour import Hour
 from toolplug_console.seen_call import OPERATOR
 from toolplug_console.settings import Settings
