@@ -168,13 +168,13 @@ def _find_server(name: str, folder: Path) -> Any:
 
 def _object_in(module: ModuleType, name: str) -> object:
     """Return what a file without a named object means: that of a usual name, else its only server."""
-    servers = {each: found for each, found in vars(module).items() if isinstance(found, FastMCP)}
+    servers = [each for each, found in vars(module).items() if isinstance(found, FastMCP)]
     for usual in USUAL_NAMES:
         if usual in servers or inspect.isroutine(getattr(module, usual, None)):
             return getattr(module, usual)
     if len(servers) == 1:
-        return next(iter(servers.values()))
-    which = f", such as {name}:{next(iter(servers))}" if servers else ""
+        return getattr(module, servers[0])
+    which = f", such as {name}:{servers[0]}" if servers else ""
     raise InvalidDefinition(f"{name} has none of {', '.join(USUAL_NAMES)}; write {name}:NAME{which}")
 
 
