@@ -134,6 +134,14 @@ async def test_a_file_that_cannot_be_served_is_told_in_one_line(write: Write, te
     assert "entry" not in problem.hint, "a file alone has no entry that could be removed"
 
 
+async def test_a_file_with_an_object_of_a_framework_is_told_what_serves_it(write: Write) -> None:
+    foreign = 'class Server:\n    __module__ = "fastmcp.server"\n\n\nmcp = Server()\n'
+    with pytest.raises(ConfigError) as caught:
+        await open_host(write("tools.py", foreign)).__aenter__()
+    (problem,) = caught.value.problems
+    assert problem.hint == "add one, or serve 'mcp' by an entry with type: fastmcp, of toolplug-fastmcp"
+
+
 async def test_files_that_are_missing_are_told_with_the_line_of_the_entry(write: Write) -> None:
     write("notes.py", NOTES)
     config = write(

@@ -109,6 +109,7 @@ WRONG: Mapping[str, str] = {
     "": "'' is no module",
     "broken.py:x": "importing broken.py raised ZeroDivisionError: division by zero; fix the file",
     "exits.py:x": "importing exits.py raised SystemExit: 3; fix the file",
+    "needs.py:x": "importing needs.py raised ModuleNotFoundError: No module named 'no_such'; install 'no_such', which",
     "needs:x": "importing needs raised ModuleNotFoundError: No module named 'no_such'; install 'no_such', which",
     "older:x": "No module named 'json.nothing'; install the version of 'json' that it needs",
     "crashes:x": "importing crashes raised RuntimeError; update or remove its package",

@@ -253,6 +253,26 @@ def test_what_was_not_given_is_left_to_the_methods_own_default() -> None:
     assert taken(method, when="2026-01-02") == {"when": date(2026, 1, 2)}
 
 
+def test_a_default_of_none_is_taken_whatever_the_type_says() -> None:
+    def method(
+        self: Any,
+        text: str = None,  # type: ignore[assignment]  # noqa: RUF013  what people write
+        said: Annotated[str, Field(min_length=2, description="words")] = None,  # type: ignore[assignment]  # noqa: RUF013
+        whatever: Any = None,
+        given: int | None = None,
+    ) -> None: ...
+
+    words = {"anyOf": [{"minLength": 2, "type": "string"}, {"type": "null"}], "default": None, "description": "words"}
+    assert parameters(method)["properties"] == {
+        "text": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None},
+        "said": words,
+        "whatever": {"default": None},
+        "given": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None},
+    }
+    assert taken(method, text=None, said=None) == {"text": None, "said": None}
+    assert the_tool(method).definition.parameters.refusals({"said": "a"}) != ()
+
+
 def test_a_default_that_only_the_field_knows_is_filled_in() -> None:
     def method(
         self: Any,

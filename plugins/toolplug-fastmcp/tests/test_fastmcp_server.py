@@ -180,6 +180,33 @@ async def test_a_call_that_hangs_keeps_no_other_one_waiting_and_can_be_cancelled
         assert (await executor.call("price", item="tea")).structured == {"tea": 3}
 
 
+OTHER_NAME = """
+from fastmcp import FastMCP
+
+class Application:
+    def __call__(self, scope, receive, send): ...
+
+app = Application()
+inner = FastMCP("inner")
+
+@inner.tool
+def one() -> int:
+    "One."
+    return 1
+"""
+
+
+@pytest.mark.requirement("I39-fastmcp")
+async def test_the_only_server_of_a_file_is_taken_whatever_its_name_and_several_are_named(tmp_path: Path) -> None:
+    (tmp_path / "alone.py").write_text(OTHER_NAME)
+    (answer,) = await served(entered(tmp_path, server="./alone.py"), ("one", {}))
+    assert answer.output == "1"
+    (tmp_path / "several.py").write_text(f"{OTHER_NAME}\nouter = FastMCP('outer')\n")
+    async with open_host(entered(tmp_path, server="./several.py", required=False)) as host:
+        (record,) = [record for record in host.records() if record.key == "own"]
+    assert "write ./several.py:NAME, such as ./several.py:inner" in record.reason
+
+
 WRONG = {
     "./own.py:mpc": "did you mean 'mcp'?",
     "./own.py:broken": "own.py:broken does not start: RuntimeError: Client failed to connect: no database; fix",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Iterator
 from typing import cast
 
 import orjson
@@ -17,7 +19,7 @@ from toolplug.catalog.definition import (
     check_provider_tool_name,
 )
 from toolplug.catalog.exact_json import as_list, as_object
-from toolplug.catalog.schema import Schema
+from toolplug.catalog.schema import MAX_SCHEMA_NODES, Schema
 from toolplug.catalog.schema_walk import Path, SchemaObject
 from toolplug.catalog.text import clean_text, cleaned_description, cleaned_json, in_one_line
 from toolplug.errors import HiddenCharacter, InvalidDefinition
@@ -33,6 +35,10 @@ MAX_META_BYTES = 16 * 1024
 _OWN_META = ("io.modelcontextprotocol/", "toolplug/")
 """Beginnings of keys that speak of the server that lists an entry, which is this one to its own clients."""
 _ANY_OBJECT = Schema({"type": "object"})
+_PARTS = ("properties", "$defs", "definitions")
+"""The keywords of the parts that a schema over the limits can do without."""
+_MAX_HEAD = 1024
+"""Bytes of a description that such a part keeps."""
 _HINTS = ("readOnlyHint", "idempotentHint", "destructiveHint")
 # Cleaning is linear, but a server may send megabytes for each of thousands of tools.
 _LOOKED_AT = 8 * MAX_DESCRIPTION_BYTES
@@ -80,17 +86,58 @@ def _title(given: dict[str, object]) -> str:
 
 
 def _parameters(raw: object, cuts: RemovedParts) -> Schema:
-    """Return the schema of arguments, any object if it cannot be kept, which is reported. Raises `HiddenCharacter`."""
+    """Return the schema of arguments without what cannot be kept, which is reported. Raises `HiddenCharacter`.
+
+    Of a schema over the limits the largest parts are any value of their type: the model still sees the others.
+    """
+    given = cast("SchemaObject", raw) if isinstance(raw, dict) else {}
+    reason = "" if isinstance(raw, dict) else "is no schema"
+    for outlined in () if reason else _largest(given):
+        try:
+            schema = _of_object(_outline(given, outlined), ("inputSchema",), cuts, defaults_are_optional=True)
+        # Not repaired: a name or pattern that looks like another one is an attack, not a mistake.
+        except HiddenCharacter:
+            raise
+        except InvalidDefinition as error:
+            reason = reason or str(error)
+        else:
+            for part in sorted(outlined):
+                cuts.add(("inputSchema", *part), f"{reason}; this part is any value of its type")
+            return schema
+    cuts.add(("inputSchema",), f"{reason}; any object is taken")
+    return _ANY_OBJECT
+
+
+def _largest(schema: SchemaObject) -> Iterator[frozenset[Path]]:
+    """Yield the paths of no part of a schema, then of its largest 1, 2, 4 … parts, at last of all."""
+    yield frozenset()
+    parts = [(keyword, name) for keyword in _PARTS for name in as_object(schema.get(keyword))]
+    parts.sort(key=lambda part: _size(as_object(schema[part[0]])[part[1]]), reverse=True)
+    count = 1
+    while len(parts) <= MAX_SCHEMA_NODES and count < 2 * len(parts):
+        yield frozenset(parts[:count])
+        count *= 2
+
+
+def _size(value: object) -> int:
     try:
-        if not isinstance(raw, dict):
-            raise InvalidDefinition("is no schema")
-        return _of_object(cast("dict[str, object]", raw), ("inputSchema",), cuts, defaults_are_optional=True)
-    # Not repaired: a name or pattern that looks like another one is an attack, not a mistake.
-    except HiddenCharacter:
-        raise
-    except InvalidDefinition as error:
-        cuts.add(("inputSchema",), f"{error}; any object is taken")
-        return _ANY_OBJECT
+        return len(orjson.dumps(value))
+    except orjson.JSONEncodeError:  # nested too deeply, or no JSON
+        return sys.maxsize
+
+
+def _outline(schema: SchemaObject, parts: frozenset[Path]) -> SchemaObject:
+    """Return the schema with the type and description alone of some of its parts."""
+    made = dict(schema)
+    for keyword in {keyword for keyword, _ in parts}:
+        held = as_object(schema[keyword])
+        made[keyword] = {name: _head(inner) if (keyword, name) in parts else inner for name, inner in held.items()}
+    return made
+
+
+def _head(schema: object) -> SchemaObject:
+    given = as_object(schema)
+    return {key: given[key] for key in ("type", "description") if key in given and _size(given[key]) <= _MAX_HEAD}
 
 
 def _output_schema(raw: object, key: str, cuts: RemovedParts) -> Schema | None:

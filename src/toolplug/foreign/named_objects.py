@@ -90,7 +90,9 @@ def _file_module(path: Path, shown: str) -> ModuleType:
             spec.loader.exec_module(module)
         except BaseException as error:
             del sys.modules[name]
-            raise _refuse_import(shown, error, "fix the file") from error
+            missing = isinstance(error, ModuleNotFoundError) and error.name
+            fix = f"install {missing!r}, which it needs, or fix the file" if missing else "fix the file"
+            raise _refuse_import(shown, error, fix) from error
         return module
 
 

@@ -105,7 +105,9 @@ def fits(keyword: str, value: object) -> bool:
         case "type":
             names = cast("list[object]", value) if isinstance(value, list) else [value]
             return bool(names) and all(isinstance(name, str) and name in _TYPES for name in names)
-        case "required" | "enum" | "examples":
+        case "enum":
+            return isinstance(value, list) and value != []
+        case "required" | "examples":
             return isinstance(value, list)
         case "format" | "x-mcp-header" | "title" | "description" | "$comment" | "$id" | "$anchor" | "$dynamicAnchor":
             return isinstance(value, str)

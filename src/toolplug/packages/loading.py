@@ -46,6 +46,8 @@ from toolplug.runtime.timers import WorkTime
 from toolplug.signatures.annotations import unread_signature
 
 _LOG = logging.getLogger("toolplug.providers")
+_ADAPTERS = {"fastmcp": "fastmcp", "langchain_core": "langchain", "llama_index": "llama_index"}
+"""Packages of frameworks → the types of entries that take their objects."""
 # Large packages take several seconds on a slow disk.
 IMPORT_S = 10.0
 MAX_DATA = 8 * 1024 * 1024
@@ -156,11 +158,21 @@ def _provider_class(found: InstalledProvider, target: object) -> type[FunctionPr
         kind = module_provider(target)
         if kind is None:
             what = f"{module_title(target)} has no function with @tool, @route or @hookimpl and no FunctionProvider"
-            raise _incompatible(found, what, "add one")
+            raise _incompatible(found, what, _advise_on(target))
         if plugin_of(kind) is target:
             _warn_of_unused(found, provider_classes(target))
         return kind
     return delegating_provider(target)
+
+
+def _advise_on(module: ModuleType) -> str:
+    """Return what to do about a module that is no provider: it may have the objects of a framework."""
+    for name, value in vars(module).items():
+        package = type(value).__module__.partition(".")[0]
+        if package in _ADAPTERS:
+            kind = _ADAPTERS[package]
+            return f"add one, or serve {name!r} by an entry with type: {kind}, of toolplug-{kind.replace('_', '-')}"
+    return "add one"
 
 
 def _warn_of_unused(found: InstalledProvider, classes: Iterable[type[FunctionProvider]]) -> None:

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Optional, cast, get_origin
 
 import orjson
 from pydantic import BaseModel, Field, PydanticUserError, create_model
@@ -222,7 +222,10 @@ def described_arguments(parameters: Parameters, place: str) -> DescribedArgument
 def _describe(parameters: Parameters) -> DescribedArguments:
     """Describe them by a model with fields `p0`, `p1`, …, since pydantic reserves names that parameters may have."""
     fields: dict[str, Any] = {
-        f"p{count}": (_alias(meaning, default, name), ... if default is inspect.Parameter.empty else default)
+        f"p{count}": (
+            _alias(_with_default(meaning, default), default, name),
+            ... if default is inspect.Parameter.empty else default,
+        )
         for count, (name, (meaning, default)) in enumerate(parameters.items())
     }
     model = create_model("_Arguments", **fields)
@@ -240,6 +243,15 @@ def _said_in(field: FieldInfo) -> str:
     """Return the description in `Annotated[int, "in minutes"]` or in `Doc` (PEP 727); empty without."""
     texts = (getattr(item, "documentation", item) for item in field.metadata)
     return next((inspect.cleandoc(text) for text in texts if isinstance(text, str)), "")
+
+
+def _with_default(meaning: Any, default: object) -> object:
+    """Return the type with None for a default of None: `text: str = None` takes the default that it shows."""
+    if default is not None or meaning in (Any, object):
+        return meaning
+    if get_origin(meaning) is Annotated:
+        return Annotated[(_with_default(meaning.__origin__, None), *meaning.__metadata__)]
+    return Optional[meaning]  # noqa: UP045  a type may be a text, which has no `|`
 
 
 def _alias(meaning: object, default: object, name: str) -> object:

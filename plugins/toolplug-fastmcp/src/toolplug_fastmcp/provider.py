@@ -155,9 +155,7 @@ class FastMcpServer(FastMcpTools):
 def _find_server(name: str, folder: Path) -> Any:
     named: Any = import_object(name, folder)
     if isinstance(named, ModuleType):
-        named = next((found for each in USUAL_NAMES if (found := getattr(named, each, None)) is not None), None)
-        if named is None:
-            raise InvalidDefinition(f"{name} has none of {', '.join(USUAL_NAMES)}; write {name}:NAME")
+        named = _object_in(named, name)
     # A function of any kind, `async` too; a FastMCP object is not called.
     if not callable(named) or isinstance(cast("object", named), FastMCP):
         return named
@@ -166,6 +164,18 @@ def _find_server(name: str, folder: Path) -> Any:
     # The function is the author's own code; `SystemExit` would end the process.
     except BaseException as error:
         raise InvalidDefinition(f"{name} raised {_in_words(error)}; fix the function") from error
+
+
+def _object_in(module: ModuleType, name: str) -> object:
+    """Return what a file without a named object means: that of a usual name, else its only server."""
+    servers = [each for each, found in vars(module).items() if isinstance(found, FastMCP)]
+    for usual in USUAL_NAMES:
+        if usual in servers or inspect.isroutine(getattr(module, usual, None)):
+            return getattr(module, usual)
+    if len(servers) == 1:
+        return getattr(module, servers[0])
+    which = f", such as {name}:{servers[0]}" if servers else ""
+    raise InvalidDefinition(f"{name} has none of {', '.join(USUAL_NAMES)}; write {name}:NAME{which}")
 
 
 def _in_words(error: BaseException) -> str:
