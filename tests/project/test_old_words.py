@@ -58,7 +58,7 @@ OLD = frozenset(
     ]
 )
 BEFORE = {
-    "config/yaml_tree.py: feed",
+    "config/composer.py: feed",
     "config/yaml_tree.py: Mark",
     "host/entered.py: reach",
     "http/providers/admin.py: kept",

@@ -5,6 +5,7 @@ prometheus-client, which takes 2 MB, is imported when the metrics are read, or w
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -12,6 +13,7 @@ from typing import cast
 
 from toolplug import library_types
 from toolplug.execution.accounting import BUCKETS, DEFAULT_NAMESPACE, MAX_SERIES, CallAccounting
+from toolplug.runtime.threads import import_in_thread
 
 
 def cumulate(counts: list[int], bounds: Sequence[float] = BUCKETS) -> list[tuple[str, float]]:
@@ -42,12 +44,12 @@ def _fill(
     return family
 
 
-class UncheckedCollector:
+class UncheckedCollector(ABC):
     """A collector of the host's own, whose names cannot clash with a provider's."""
 
+    @abstractmethod
     def collect(self) -> Iterator[library_types.Metric]:
         """Yield the families of one scrape."""
-        raise NotImplementedError
 
     def describe(self) -> Iterator[library_types.Metric]:
         """Return no families, so that registering does not collect."""
@@ -73,6 +75,11 @@ class HostMetrics:
             for each in self._own:
                 self._registry.register(each.as_collector())
         return self._registry
+
+    async def load(self) -> library_types.CollectorRegistry:
+        """Return `registry`, for which prometheus-client is imported beside the loop."""
+        await import_in_thread("prometheus_client.exposition")
+        return self.registry
 
     def for_collectors(self) -> library_types.CollectorRegistry:
         """Return these metrics for who only adds collectors and removes them: nothing is imported for it."""

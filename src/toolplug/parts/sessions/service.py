@@ -12,7 +12,6 @@ from typing import NamedTuple, Self, get_args
 from toolplug import library_types
 from toolplug.catalog.call import Principal, check_code
 from toolplug.catalog.text import clean_text, pluralize
-from toolplug.cluster.processes import Processes
 from toolplug.errors import ApiError, RecordDamaged, SessionGone, SessionNotFound, StoreConflict, StoreRefused
 from toolplug.execution.accounting import audit
 from toolplug.execution.metrics import UncheckedCollector, counter_family, cumulate, gauge_family
@@ -75,7 +74,7 @@ class Sessions:
         begun: Callable[[Principal], object] = _ignore,
         over: Callable[[str], object] = _ignore,
         serving: bool = True,
-        processes: Processes | None = None,
+        processes: library_types.Processes | None = None,
     ) -> None:
         self.serving: bool = serving
         self._begun = begun
