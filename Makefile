@@ -139,6 +139,7 @@ judge-many: $(READY) clients  ## The wire tests, MCP conformance and the client 
 	$(BIN)/python -m pytest -m judge -n 0 --timeout=1200 tests/clients/test_matrix.py tests/clients/test_open_webui.py
 	TOOLPLUG_WIRE=all $(BIN)/python -m pytest -m judge -n 0 --timeout=1200 tests/conformance/test_server.py
 	TOOLPLUG_NEMESES=all TOOLPLUG_NEMESES_ROUNDS=5 $(BIN)/python -m pytest -m judge -n 0 --timeout=1800 tests/nemeses/test_hosts.py
+	TOOLPLUG_INTERLEAVINGS=100000 $(BIN)/python -m pytest -m judge -n 0 --timeout=1200 tests/credentials/interleavings
 	TOOLPLUG_KILLS=1000 $(BIN)/python -m pytest -m judge -n 0 --timeout=3600 plugins/toolplug-code-mode/tests/test_kills.py
 
 clients: $(READY)  ## Make the environments of the client matrix

@@ -49,6 +49,7 @@ HOMES = {
     "Ticket": "toolplug.part_protocols.approvals",
     "ToolExecutor": "toolplug.execution.executor",
     "Typer": "typer",
+    "UnknownCalls": "toolplug.execution.run",
     "ValidationError": "jsonschema_rs",
     "ValidationErrorKind": "jsonschema_rs",
     "Validator": "jsonschema_rs",

@@ -26,6 +26,7 @@ from toolplug.execution.idempotency import Replays
 from toolplug.execution.limiters import AbandonedCallLimit, SourceSwitch
 from toolplug.execution.plans import CallServices, Policy
 from toolplug.execution.resolved_limits import ResolvedLimits
+from toolplug.execution.run import UnknownCalls
 from toolplug.host.artifacts import Artifacts
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.keys.host_key import Sealer
@@ -79,6 +80,7 @@ __all__ = [
     "Ticket",
     "ToolExecutor",
     "Typer",
+    "UnknownCalls",
     "ValidationError",
     "ValidationErrorKind",
     "Validator",

@@ -1,7 +1,8 @@
 """Servers made with the SDK that import it once: each is a fork of one process, which takes milliseconds, not seconds.
 
 `forking()` starts that process; `forked(...)` of what it yields is the command of a server. The program behind the
-command hands its standard streams to the process, which forks; it ends with the fork, and the fork with it.
+command hands its standard streams to the process, which forks; it ends with the fork and its exit code, and the fork
+with it. The signals of a server are passed on.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 STREAMS = (0, 1, 2)
 MAX_BYTES = 1 << 16
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Forked = Callable[..., list[str]]
 
@@ -51,9 +53,12 @@ def fork_for_each(listener: socket.socket, modules: Sequence[str]) -> None:
     running: dict[int, socket.socket] = {}
 
     def reap(*_: object) -> None:
-        """Close the connection of each fork that has gone."""
-        for pid in [pid for pid in running if os.waitpid(pid, os.WNOHANG)[0]]:
-            running.pop(pid).close()
+        """Tell the exit code of each fork that has gone."""
+        for pid in [*running]:
+            gone, status = os.waitpid(pid, os.WNOHANG)
+            if gone:
+                with running.pop(pid) as connection, suppress(OSError):
+                    connection.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
 
     signal.signal(signal.SIGCHLD, reap)
     while True:
@@ -72,6 +77,8 @@ def fork_for_each(listener: socket.socket, modules: Sequence[str]) -> None:
             threading.Thread(target=end_with, args=(connection,), daemon=True).start()
             run(**json.loads(message))
         running[pid] = connection
+        with suppress(OSError):
+            connection.sendall(b"%d\n" % pid)
         for stream in streams:
             os.close(stream)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
@@ -92,26 +99,37 @@ def run(arguments: list[str], environ: dict[str, str], folder: str) -> None:
         os.environ.update(environ)
         sys.argv = arguments
         sys.path[0] = str(Path(arguments[0]).parent)
-        runpy.run_path(arguments[0], run_name="__main__")
-        code = 0
+        try:
+            runpy.run_path(arguments[0], run_name="__main__")
+            code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 1 if end.code else 0
     finally:
         sys.stdout.flush()
         os._exit(code)
 
 
-def hand_over(place: str, arguments: list[str]) -> None:
-    """Let the process run the script with the streams of this one, and wait for the end of the script."""
+def hand_over(place: str, arguments: list[str]) -> int:
+    """Let the process run the script with the streams of this one, and return its exit code."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(place)
         message = {"arguments": arguments, "environ": dict(os.environ), "folder": os.getcwd()}
         socket.send_fds(connection, [json.dumps(message).encode()], STREAMS)
         for number in STREAMS:
             os.close(number)
-        connection.recv(1)
+        told = connection.makefile("rb")
+        pid = int(told.readline() or 0)
+
+        def pass_on(number: int, _: object) -> None:
+            os.kill(pid, number)
+
+        for each in PASSED_ON if pid else ():
+            signal.signal(each, pass_on)
+        return int(told.readline() or 1)
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "--fork":
         fork_for_each(socket.socket(fileno=int(sys.argv[2])), sys.argv[3:])
     else:
-        hand_over(sys.argv[1], sys.argv[2:])
+        sys.exit(hand_over(sys.argv[1], sys.argv[2:]))

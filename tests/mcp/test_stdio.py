@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,6 +20,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR
 from tests.mcp.conftest import ERAS
+from tests.mcp.forking import forking
 from tests.mcp.test_tools import WAIT_S, text_of
 
 from toolplug import CallContext, Principal, ToolCall, open_host
@@ -29,8 +31,22 @@ from toolplug.parts.sessions.tools.negotiation import Registration
 
 pytestmark = [pytest.mark.requirement("C-10-stdio"), pytest.mark.mcp]
 
+IMPORTED = (
+    "toolplug.cli.command_line",
+    "toolplug.cli.serve",
+    "toolplug.parts.mcp.commands.over_stdio",
+    "toolplug.parts.mcp.sdk.answering",
+    "toolplug.sqlite.store",
+)
 ALICE = Principal(subject="alice", scopes=frozenset({"tools:call", "sessions:write"}))
 TOOLPLUG = str(Path(sys.executable).with_name("toolplug"))
+
+
+@pytest.fixture(scope="module")
+def serve() -> Iterator[list[str]]:
+    """The words that start `toolplug serve --stdio`: forks of one process, but where the start is what is tested."""
+    with forking(*IMPORTED) as forked:
+        yield forked(TOOLPLUG, "serve", "--stdio")
 
 
 @pytest.fixture
@@ -51,8 +67,8 @@ def config(tmp_path: Path) -> Path:
 
 
 @pytest.mark.anyio
-async def test_a_client_of_either_era_lists_and_calls_as_the_operator(config: Path, era: str) -> None:
-    server = StdioServerParameters(command=TOOLPLUG, args=["serve", "--stdio", "-c", str(config)])
+async def test_a_client_of_either_era_lists_and_calls_as_the_operator(serve: list[str], config: Path, era: str) -> None:
+    server = StdioServerParameters(command=serve[0], args=[*serve[1:], "-c", str(config)])
     async with asyncio.timeout(WAIT_S), Client(stdio_client(server), mode=ERAS[era]) as client:
         assert client.protocol_version == era
         assert [tool.name for tool in (await client.list_tools()).tools] == ["hello"]
@@ -66,10 +82,10 @@ AGENT = """
 
 
 @pytest.mark.anyio
-async def test_with_an_agent_it_serves_that_agents_tools(config: Path, era: str) -> None:
+async def test_with_an_agent_it_serves_that_agents_tools(serve: list[str], config: Path, era: str) -> None:
     config.write_text(config.read_text() + textwrap.dedent(AGENT))
-    arguments = ["serve", "--stdio", "--agent", "writer", "-c", str(config)]
-    server = StdioServerParameters(command=TOOLPLUG, args=arguments)
+    arguments = [*serve[1:], "--agent", "writer", "-c", str(config)]
+    server = StdioServerParameters(command=serve[0], args=arguments)
     async with asyncio.timeout(WAIT_S), Client(stdio_client(server), mode=ERAS[era]) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == ["greet__hello"]
         assert text_of(await client.call_tool("greet__hello", {"name": "World"})) == "Hello, World!"
@@ -77,10 +93,10 @@ async def test_with_an_agent_it_serves_that_agents_tools(config: Path, era: str)
 
 @pytest.mark.anyio
 @pytest.mark.requirement("I3-2-queued-restart")
-async def test_it_leaves_the_sessions_of_a_host_beside_it_alone(tmp_path: Path, config: Path) -> None:
+async def test_it_leaves_the_sessions_of_a_host_beside_it_alone(tmp_path: Path, serve: list[str], config: Path) -> None:
     lone = f"store: sqlite:///{tmp_path}/state.db\nsessions: {{grace: 1ms}}\n"
     config.write_text(config.read_text().replace("store: memory://\n", lone))
-    server = StdioServerParameters(command=TOOLPLUG, args=["serve", "--stdio", "-c", str(config)])
+    server = StdioServerParameters(command=serve[0], args=[*serve[1:], "-c", str(config)])
     async with asyncio.timeout(WAIT_S), open_host(config, environ={}) as host:
         session = (await host.sessions.create(ALICE)).session
         await session.open_stream("plugin", None)
@@ -112,7 +128,7 @@ def test_it_ends_with_its_client_and_writes_nothing_but_the_protocol(config: Pat
 
 
 @pytest.mark.requirement("C-5-optional-null")
-def test_a_meta_of_null_is_as_if_absent_and_no_text_of_an_exception_is_sent(config: Path) -> None:
+def test_a_meta_of_null_is_as_if_absent_and_no_text_of_an_exception_is_sent(serve: list[str], config: Path) -> None:
     params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     call = {"name": "hello", "arguments": {"name": "World"}, "_meta": None}
     sent = [
@@ -121,7 +137,7 @@ def test_a_meta_of_null_is_as_if_absent_and_no_text_of_an_exception_is_sent(conf
         {"id": 2, "method": "tools/call", "params": call},
     ]
     with subprocess.Popen(
-        [TOOLPLUG, "serve", "--stdio", "-c", str(config)],
+        [*serve, "-c", str(config)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -159,7 +175,7 @@ async def test_a_fault_of_the_host_is_an_internal_error(
 
 
 @pytest.mark.requirement("C-3-duplicate-keys")
-def test_a_line_that_is_no_exact_json_is_a_parse_error_and_the_next_is_answered(config: Path) -> None:
+def test_a_line_that_is_no_exact_json_is_a_parse_error_and_the_next_is_answered(serve: list[str], config: Path) -> None:
     sent = [
         b'{"jsonrpc": "2.0", "id": 1, "id": 2, "method": "ping"}',
         b"no JSON",
@@ -167,7 +183,7 @@ def test_a_line_that_is_no_exact_json_is_a_parse_error_and_the_next_is_answered(
         b'{"jsonrpc": "2.0", "id": 3, "method": "ping"}',
     ]
     with subprocess.Popen(
-        [TOOLPLUG, "serve", "--stdio", "-c", str(config)],
+        [*serve, "-c", str(config)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -220,12 +236,12 @@ def calls_of(*calls: tuple[str, dict[str, object]]) -> list[dict[str, object]]:
     ]
 
 
-def answers_to(config: Path, *messages: dict[str, object]) -> list[dict[str, Any]]:
+def answers_to(serve: list[str], config: Path, *messages: dict[str, object]) -> list[dict[str, Any]]:
     """The messages of a host whose client sends all of its own and closes its end."""
     (config.parent / "tools.py").write_text(TOOLS)
     config.write_text(config.read_text().replace("hello: {enabled: true}", ENTRY))
     done = subprocess.run(
-        [TOOLPLUG, "serve", "--stdio", "-c", str(config)],
+        [*serve, "-c", str(config)],
         input="".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages),
         capture_output=True,
         text=True,
@@ -237,26 +253,26 @@ def answers_to(config: Path, *messages: dict[str, object]) -> list[dict[str, Any
 
 
 @pytest.mark.requirement("C-10-stdio-answers")
-def test_what_a_client_has_asked_is_answered_after_the_end_of_its_messages(config: Path) -> None:
-    answers = answers_to(config, *calls_of(("wait", {"seconds": 1.5}), ("wait", {"seconds": 0})))
+def test_what_a_client_has_asked_is_answered_after_the_end_of_its_messages(serve: list[str], config: Path) -> None:
+    answers = answers_to(serve, config, *calls_of(("wait", {"seconds": 1.5}), ("wait", {"seconds": 0})))
     assert [each["id"] for each in answers] == [1, 3, 2]
     assert [each["result"]["content"][0]["text"] for each in answers[1:]] == ["waited 0", "waited 1.5"]
 
 
 @pytest.mark.requirement("C-10-stdio-answers")
-def test_it_ends_without_the_calls_that_its_client_cancels_or_would_have_to_decide(config: Path) -> None:
+def test_it_ends_without_the_calls_that_its_client_cancels_or_would_have_to_decide(
+    serve: list[str], config: Path
+) -> None:
     cancel = {"method": "notifications/cancelled", "params": {"requestId": 2}}
     unreadable: dict[str, object] = {"id": 9, "method": "ping", "params": [1]}
-    answers = answers_to(config, *calls_of(("wait", {"seconds": 600}), ("pay", {})), cancel, unreadable)
+    answers = answers_to(serve, config, *calls_of(("wait", {"seconds": 600}), ("pay", {})), cancel, unreadable)
     assert answers[0]["result"]["serverInfo"]
     assert [each["method"] for each in answers if "method" in each] == ["elicitation/create"]
 
 
-def test_a_signal_ends_it_though_its_client_is_there(config: Path) -> None:
+def test_a_signal_ends_it_though_its_client_is_there(serve: list[str], config: Path) -> None:
     read, write = os.pipe()
-    with subprocess.Popen(
-        [TOOLPLUG, "serve", "--stdio", "-c", str(config)], stdin=read, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen([*serve, "-c", str(config)], stdin=read, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert any("hello" in line for line in process.stderr)
         process.send_signal(signal.SIGTERM)
@@ -266,11 +282,9 @@ def test_a_signal_ends_it_though_its_client_is_there(config: Path) -> None:
 
 
 @pytest.mark.requirement("C-2-reload-signal")
-def test_a_hang_up_signal_has_the_configuration_read_again(config: Path) -> None:
+def test_a_hang_up_signal_has_the_configuration_read_again(serve: list[str], config: Path) -> None:
     read, write = os.pipe()
-    with subprocess.Popen(
-        [TOOLPLUG, "serve", "--stdio", "-c", str(config)], stdin=read, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen([*serve, "-c", str(config)], stdin=read, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert any("hello" in line for line in process.stderr)
         config.write_text(config.read_text().replace("enabled: true", "enabled: true, greeting: Ahoy"))
@@ -282,11 +296,9 @@ def test_a_hang_up_signal_has_the_configuration_read_again(config: Path) -> None
     os.close(write)
 
 
-def test_a_wrong_configuration_is_said_and_nothing_is_served(config: Path) -> None:
+def test_a_wrong_configuration_is_said_and_nothing_is_served(serve: list[str], config: Path) -> None:
     config.write_text("providers: {hello: {enabled: 5}}")
-    done = subprocess.run(
-        [TOOLPLUG, "serve", "--stdio", "-c", str(config)], capture_output=True, timeout=WAIT_S, check=False
-    )
+    done = subprocess.run([*serve, "-c", str(config)], capture_output=True, timeout=WAIT_S, check=False)
     assert (done.returncode, done.stdout) == (1, b"")
     assert b"providers.hello.enabled" in done.stderr
 

@@ -13,6 +13,7 @@ from httpx2 import ASGITransport, AsyncClient
 
 from toolplug import CallContext, FunctionProvider, NeedsApproval, Principal, ToolCall, ToolStatus, tool
 from toolplug.http import create_app
+from toolplug.part_protocols.approvals import DecisionTerms
 from toolplug_code_mode.runs import equal_digest
 
 from .conftest import ADA, BEA, Serve, Shop, ticket_of
@@ -54,6 +55,25 @@ async def test_of_two_people_behind_one_key_each_has_runs_of_its_own(serve: Serv
         with_ticket = await opened.run(CODE, others._replace(approval=ticket))
         assert (with_ticket.status, opened.shop.orders) == (ToolStatus.DENIED, [])
         assert (await opened.run(CODE, mine._replace(approval=ticket))).structured == DONE
+
+
+async def test_the_result_has_the_calls_whose_arguments_a_person_has_changed(serve: Serve, tmp_path: Path) -> None:
+    store, shop = f"sqlite:///{tmp_path / 'store.db'}", Shop()
+    code = '[await order(item="tea"),\n await order(item="milk")]'
+    async with serve(tools=ASK, shop=shop, store=store) as opened:
+        first = await opened.run(code)
+        terms = DecisionTerms(arguments={"item": "rum"})
+        await opened.host.approvals.decide(ticket_of(first), "approve", BEA, terms=terms)
+        second = await opened.go_on(code, ticket_of(first))
+        assert ticket_of(second) != ticket_of(first)
+    async with serve(tools=ASK, shop=shop, store=store) as opened:
+        await opened.decide(second)
+        result = await opened.go_on(code, ticket_of(second))
+    assert shop.orders == ["rum", "milk"]
+    assert result.metadata["ran"] == {"calls": [{"name": "order", "line": 1, "arguments": {"item": "rum"}}]}
+    assert [part["text"] for part in result.parts] == [
+        '[a person has changed the arguments of order (line 1 of the script): it ran with {"item": "rum"}]'
+    ]
 
 
 async def test_a_script_pauses_as_often_as_it_must(serve: Serve) -> None:

@@ -13,6 +13,7 @@ from typing import cast
 
 from toolplug import library_types
 from toolplug.execution.accounting import BUCKETS, DEFAULT_NAMESPACE, MAX_SERIES, CallAccounting
+from toolplug.runtime.threads import import_in_thread
 
 
 def cumulate(counts: list[int], bounds: Sequence[float] = BUCKETS) -> list[tuple[str, float]]:
@@ -74,6 +75,11 @@ class HostMetrics:
             for each in self._own:
                 self._registry.register(each.as_collector())
         return self._registry
+
+    async def load(self) -> library_types.CollectorRegistry:
+        """Return `registry`, for which prometheus-client is imported beside the loop."""
+        await import_in_thread("prometheus_client.exposition")
+        return self.registry
 
     def for_collectors(self) -> library_types.CollectorRegistry:
         """Return these metrics for who only adds collectors and removes them: nothing is imported for it."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from functools import partial
-from importlib import import_module
 from typing import Any, TypeVar
 
 from toolplug import library_types
@@ -26,19 +24,13 @@ from toolplug.host.quotas.quota_use import QuotaUse
 from toolplug.host.tool_infos import CatalogPage
 from toolplug.host.toolsets.service import ToolsetService
 from toolplug.host.views import AgentReach, reach_of
-from toolplug.part_protocols.approvals import HostApprovals
 from toolplug.part_protocols.host_part import HostPart
-from toolplug.part_protocols.sessions import HostSession, HostSessions
 from toolplug.providers.entry import ProviderRecord
 from toolplug.providers.registry import FunctionRegistry
-from toolplug.runtime.threads import in_own_thread
 from toolplug.stores.store import Store
 from toolplug.toolsets.saved.service import SavedToolsets
 
 P = TypeVar("P")
-
-_EXPOSITION = "prometheus_client.exposition"
-"""Takes 30 ms to import, at the first scrape."""
 
 _REFUSING = ("deny", "disable")
 """The policies of tools that nobody calls."""
@@ -69,8 +61,7 @@ class EnteredHost:
     async def scrape(self) -> library_types.CollectorRegistry:
         """Return the metrics for `/metrics`, after reading what only the store knows."""
         await self.operations.refresh()
-        await in_own_thread(partial(import_module, _EXPOSITION))
-        return self.metrics
+        return await self._require_entered().metrics.load()
 
     @property
     def metrics(self) -> library_types.CollectorRegistry:
@@ -95,7 +86,7 @@ class EnteredHost:
         return await self._require_entered().services.scope_of(credentials)
 
     @property
-    def approvals(self) -> HostApprovals:
+    def approvals(self) -> library_types.HostApprovals:
         """The calls that wait for a person."""
         return self._require_entered().running.approvals
 
@@ -105,7 +96,7 @@ class EnteredHost:
         return self._require_entered().decision_key
 
     @property
-    def sessions(self) -> HostSessions:
+    def sessions(self) -> library_types.HostSessions:
         """The sessions of applications that lend their tools."""
         return self._require_entered().running.sessions
 
@@ -264,6 +255,6 @@ class EnteredHost:
         return self._open
 
 
-def _session(opened: Parts, code: str | None, principal: Principal) -> HostSession | None:
+def _session(opened: Parts, code: str | None, principal: Principal) -> library_types.HostSession | None:
     """Return the principal's session of this code, None for no code. Raises `AccessError`."""
     return None if code is None else opened.running.sessions.known_session(code, principal.tenant)

@@ -57,9 +57,8 @@ class ProviderCollectors(UncheckedCollector):
         self._within_s = within_s
         self._errors: Counter[str] = Counter()
         self.left_out: dict[LeftOut, None] = {}
-        self._asked: dict[
-            int, Future[list[library_types.Metric]]
-        ] = {}  # by the collector's id; its thread keeps it alive
+        # By the collector's id: its thread keeps it alive.
+        self._asked: dict[int, Future[list[library_types.Metric]]] = {}
 
     def collect(self) -> Iterator[library_types.Metric]:
         """Yield each family once, then the number of errors."""

@@ -15,7 +15,6 @@ from toolplug.catalog.plan import CallTracer
 from toolplug.errors import InvalidDefinition, Problem, ProviderError
 from toolplug.execution.call_hooks import LiveCallHooks
 from toolplug.execution.limiters import SourceSwitch
-from toolplug.execution.plans import CallServices
 from toolplug.execution.task_runner import ThreadRunner
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderState
 from toolplug.providers.lifecycle import CLOSE_S, DIAGNOSE_S, START_S, await_step, run_step
@@ -53,7 +52,7 @@ class Generation:
     sign_in: SignInEndpoints | None
     switch: SourceSwitch
     threads: ThreadRunner
-    services: CallServices
+    services: library_types.CallServices
     drain_s: float
 
     def switch_off(self, *, keep: bool = False) -> None:
@@ -118,7 +117,7 @@ class Generation:
 
 
 async def open_generation(
-    wanted: DesiredProvider, services: CallServices, site_for: SiteFor, running: Generation | None = None
+    wanted: DesiredProvider, services: library_types.CallServices, site_for: SiteFor, running: Generation | None = None
 ) -> Generation:
     """Create and start a provider. Raises `ProviderError`, after closing what had been started.
 

@@ -20,7 +20,6 @@ from toolplug.execution.accounting import DEFAULT_NAMESPACE, CallAccounting
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.metrics import CallMetrics
 from toolplug.execution.plans import CallServices, ToolsOf
-from toolplug.execution.run import UnknownCalls
 from toolplug.providers.collectors import FINDING, Collected, LeftOut, ProviderCollectors
 from toolplug.providers.entry import (
     DesiredProvider,
@@ -204,7 +203,7 @@ class FunctionRegistry(LiveCatalog):
         return self._routes
 
     @property
-    def unknown(self) -> UnknownCalls:
+    def unknown(self) -> library_types.UnknownCalls:
         """What answers calls of unknown tools."""
         return self._unknown
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import multiprocessing
 import os
 import socket
+import sys
 import weakref
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -141,7 +141,10 @@ def _holder(store: Path) -> tuple[int, str]:
 def warn_of_workers() -> None:
     """Log a warning if this process is one of several workers of a server: each has its own store in memory."""
     is_gunicorn = os.environ.get("SERVER_SOFTWARE", "").startswith("gunicorn")
-    if (multiprocessing.parent_process() is None and not is_gunicorn) or not _has_siblings():
+    # A child of multiprocessing has imported it; no other process has to.
+    multiprocessing = sys.modules.get("multiprocessing")
+    is_child = multiprocessing is not None and multiprocessing.parent_process() is not None
+    if not (is_child or is_gunicorn) or not _has_siblings():
         return
     _LOG.warning(
         "store: memory:// in one of several workers: a session, an approval or a stored response is known to one of"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -33,7 +34,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I38-interleavings")]
 ROUNDS = 40
 """Interleavings of one world."""
 SHARES = 4
-"""A hundred thousand interleavings take four minutes of a processor."""
+MANY = int(os.environ.get("TOOLPLUG_INTERLEAVINGS", "25000"))
+"""A minute of a processor, which finds a fault of every two-hundredth world (95 %); `make judge-many` makes 100,000."""
 MOST = 150
 """Worlds in which a bug must show; the rarest shows in every twentieth."""
 ADA = User("ada", "t1", "app")
@@ -64,9 +66,10 @@ def test_tokens_are_of_their_caller_in_hundreds_of_interleavings() -> None:
 @pytest.mark.judge
 @pytest.mark.long(60)
 @pytest.mark.parametrize("share", range(SHARES))
-def test_and_in_a_hundred_thousand(share: int) -> None:
-    outcomes, deaths = run(range(1_000 + share, 1_000 + 100_000 // ROUNDS, SHARES))
-    assert deaths > 500
+def test_and_in_many_thousands(share: int) -> None:
+    worlds = range(1_000 + share, 1_000 + MANY // ROUNDS, SHARES)
+    outcomes, deaths = run(worlds)
+    assert deaths > len(worlds)
     assert {"as itself", "exchanged", "sign_in_needed", "issuer_down", "disconnected"} <= outcomes
 
 

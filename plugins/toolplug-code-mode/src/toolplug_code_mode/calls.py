@@ -73,7 +73,8 @@ class Calls:
 
     `pending`, `answers`: those that the script has not been answered, by their ids; `asked`: those of the pending ones
     about which a person is asked, with the approval that the result of the call has. `made`: those that may have
-    changed something, with what became of them; `journal` is given these before another one is made.
+    changed something, with what became of them; `journal` is given these before another one is made. `ran`: the calls
+    that ran with arguments which a person has put in place of the script's.
     """
 
     functions: Functions
@@ -85,6 +86,7 @@ class Calls:
     answers: dict[int, Settled] = field(default_factory=dict[int, Settled])
     asked: dict[int, Mapping[str, object]] = field(default_factory=dict[int, "Mapping[str, object]"])
     made: dict[int, MadeCall] = field(default_factory=dict[int, MadeCall])
+    ran: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
     _tasks: dict[int, asyncio.Task[Settled | None]] = field(default_factory=dict[int, "asyncio.Task[Settled | None]"])
 
     def note(
@@ -178,6 +180,8 @@ class Calls:
             call.ticket = str(self.asked[call.id]["id"])
             self.made.pop(call.id, None)
             return None
+        if (ran := result.metadata.get("ran")) is not None:
+            self.ran.append({"name": call.name, "line": call.line, "arguments": ran})
         if call.id in self.made:
             self.made[call.id] = self.made[call.id]._replace(outcome=result.status.value)
         return value_of(result)

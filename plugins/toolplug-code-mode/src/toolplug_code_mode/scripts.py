@@ -122,6 +122,7 @@ class Scripts:
                 result = ToolResult(status=ToolStatus.TOOL_ERROR, output=said + report_made(calls.lines))
             # Under its lease: without one, another process would find it lost.
             await run.end(_kept_answer(result))
+            result = _with_changes(result, calls.ran)
         except NotAccepted as error:
             text = "\n".join(["the script was not run:", *error.lines[:20]])
             return ToolResult(status=ToolStatus.INVALID_ARGUMENTS, output=text)
@@ -151,6 +152,7 @@ class Scripts:
             "answers": calls.answers,
             "asked": {call_id: dict(asked) for call_id, asked in calls.asked.items()},
             "count": calls.count,
+            "ran": calls.ran,
             "made": made,
             "printed": printed.beginning,
             "missing": printed.missing,
@@ -202,6 +204,19 @@ def _choose(runs: Sequence[Run], ticket: str | None, watched: set[str], here: se
     return None if best is None or rank(best) == 9 else best
 
 
+def _with_changes(result: ToolResult, ran: Sequence[Mapping[str, object]]) -> ToolResult:
+    """Return the result with the calls whose arguments a person has changed, as that of one such call has them."""
+    if not ran:
+        return result
+    notes = [
+        f"[a person has changed the arguments of {each['name']} (line {each['line']} of the script): "
+        f"it ran with {json.dumps(each['arguments'], ensure_ascii=False)}]"
+        for each in ran
+    ]
+    parts = [{"type": "text", "text": note} for note in notes]
+    return result._replace(parts=(*result.parts, *parts), metadata={**result.metadata, "ran": {"calls": [*ran]}})
+
+
 def _kept_answer(result: ToolResult) -> Mapping[str, object]:
     """Return the answer as other calls of a run that has paused may get it."""
     output = result.output
@@ -235,6 +250,7 @@ def _restore(facts: Mapping[str, object], calls: Calls) -> Calls:
     made = cast("Mapping[str, tuple[str, str, str | None]]", facts["made"])
     calls.made.update({int(key): MadeCall(*each) for key, each in made.items()})
     calls.count = cast("int", facts["count"])
+    calls.ran += cast("list[dict[str, object]]", facts.get("ran", []))  # none in a run of an earlier release
     return calls
 
 

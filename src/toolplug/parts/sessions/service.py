@@ -12,7 +12,6 @@ from typing import NamedTuple, Self, get_args
 from toolplug import library_types
 from toolplug.catalog.call import Principal, check_code
 from toolplug.catalog.text import clean_text, pluralize
-from toolplug.cluster.processes import Processes
 from toolplug.errors import ApiError, RecordDamaged, SessionGone, SessionNotFound, StoreConflict, StoreRefused
 from toolplug.execution.accounting import audit
 from toolplug.execution.metrics import UncheckedCollector, counter_family, cumulate, gauge_family
@@ -71,7 +70,7 @@ class Sessions:
         begun: Callable[[Principal], object] = lambda _: None,
         over: Callable[[str], object] = lambda _: None,
         serving: bool = True,
-        processes: Processes | None = None,
+        processes: library_types.Processes | None = None,
     ) -> None:
         self.serving: bool = serving
         self._begun = begun
