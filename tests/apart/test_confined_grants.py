@@ -24,6 +24,7 @@ from toolplug import CallContext, Principal, ToolCall
 from toolplug.apart.entries import apart_class
 from toolplug.apart.processes import SOURCE
 from toolplug.config.run_settings import RunSettings
+from toolplug.errors import InvalidDefinition
 from toolplug.net.egress import Egress
 from toolplug.providers.entry import DesiredProvider, ProviderEntry
 from toolplug.providers.registry import FunctionRegistry
@@ -112,6 +113,29 @@ async def test_a_link_that_it_puts_in_the_place_of_a_grant_is_not_followed(tmp_p
         await until(lambda: is_gone(pid))
         await until(lambda: not provider.restarting or provider._failures > 1)
         assert "secret" not in (await registry.call("read", path=f"{inner}/note")).output
+
+
+@needs_confinement
+async def test_the_way_to_a_grant_cannot_be_led_elsewhere(tmp_path: Path) -> None:
+    inner, elsewhere = tmp_path / "outer" / "way" / "inner", tmp_path / "elsewhere"
+    inner.mkdir(parents=True)
+    elsewhere.mkdir()
+    files = [f"{tmp_path}/outer:rw", str(inner)]
+    async with running(wanted(Granted, confine="required", files=files)) as registry:
+        # Where bubblewrap has the tree of the host while it mounts.
+        assert (
+            await registry.call("replace_by_link", path=str(inner.parent), target=f"/oldroot{elsewhere}")
+        ).is_error
+        assert (await registry.call("write", path=f"{inner.parent}/note", text="as before")).output == "9"
+        provider = provider_of(registry)
+        await registry.call("leave")
+        await until(lambda: not provider.restarting)
+        assert not [*elsewhere.iterdir()]
+    inner.parent.rename(tmp_path / "way")
+    inner.parent.symlink_to(tmp_path / "way")
+    with pytest.raises(InvalidDefinition, match="way is a link in"):
+        async with running(wanted(Granted, confine="required", files=files)):
+            raise AssertionError("it must not start")
 
 
 PLAIN = "405 this proxy takes CONNECT only: use https\n"
@@ -259,6 +283,7 @@ sys.path[:0] = sys.argv[1:]
 from pathlib import Path
 from toolplug.apart.confinement.confinement import confine
 from toolplug.config.run_settings import RunSettings
+from toolplug.errors import InvalidDefinition
 found = confine(RunSettings(process=True, confine="required"), Path("/"), sys.executable)
 if found.sandbox is None:
     sys.exit(f"not confined: {found.refusal}")

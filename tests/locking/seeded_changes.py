@@ -58,6 +58,7 @@ def _change_in_place(path: str, folders: Folders) -> None:
 
 
 def _add(path: str, folders: Folders) -> None:
+    (folders.site / path).parent.mkdir(parents=True, exist_ok=True)
     (folders.site / path).write_bytes(b"STOLEN = 1\n")
 
 
@@ -201,6 +202,17 @@ def _odd_changes() -> Iterator[Change]:
         partial(_earlier, "acme/tax/__init__.py"),
         ("acme-tax 1.0", "acme is imported from", "not a file of it"),
     )
+    for path in ("acme/sale/cheap.py", "acme/sale.py"):
+        yield Change(
+            f"next to a part of a namespace: {path}",
+            partial(_add, path),
+            ("acme-tax 1.0", f"{path} is new", "no RECORD lists it"),
+        )
+    yield Change(
+        "in the package of another distribution",
+        partial(_add_and_list, "shelf/fast.py", "till-1.0.dist-info"),
+        ("shelf 1.0", "shelf/fast.py is new"),
+    )
     yield Change("metadata elsewhere", partial(_copy_elsewhere, _SHELF), ("shelf 1.0", f"{_SHELF}"))
     yield Change("a folder for a file", partial(_replace_by_folder, "shelf/inner.py"), ("shelf", "inner.py"))
     yield Change("another case", partial(_rename, "shelf/inner.py", "Inner.py"), ("shelf 1.0", "shelf/Inner.py is new"))
@@ -316,6 +328,9 @@ def _changes() -> Iterator[Change]:
         "a loose package",
         lambda folders: ((folders.site / "ujson").mkdir(), _add("ujson/__init__.py", folders)),
         ("ujson is new", "no RECORD lists it"),
+    )
+    yield Change(
+        "a loose package of folders", partial(_add, "cjson/fast/inner.py"), ("cjson is new", "no RECORD lists it")
     )
     yield Change(
         "a changed loose module",

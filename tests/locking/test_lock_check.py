@@ -233,3 +233,13 @@ def test_folders_that_links_of_an_environment_add_are_searched(tmp_path: Path) -
     spec = found.find("edited")
     assert spec is not None
     assert spec.origin == str(tmp_path / "copy" / "edited.py")
+
+
+def test_a_folder_of_the_user_without_a_distribution_runs_at_the_start_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "evil.pth").write_text("import os\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "evil.pth" not in host_path().run_at_start()
+    monkeypatch.setattr("site.getusersitepackages", lambda: str(tmp_path))
+    assert "evil.pth" in host_path().run_at_start()

@@ -82,8 +82,10 @@ def hash_installed(root: Path, record: Mapping[str, str], others: ForeignFiles) 
     for folder, deep in _folders(root, listed):
         _walk(os.path.join(root, folder), folder, found, deep=deep)
     found.compiled.extend(_compiled_beside(root, [path for path in listed if "/" not in path]))
-    here = {path for path in found.files if _counts(path)}
-    unlisted = {path for path in here - listed if not others.has(path)}
+    shared = {top for path in listed if (top := _namespace_of(path, listed))}
+    strays = [path for top in shared for path in others.strays(root, top)]
+    here = {path for path in (*found.files, *strays) if _counts(path)}
+    unlisted = {path for path in here - listed if not others.has(path, _package_of(path, listed))}
     digests: dict[str, str] = {}
     for path in sorted((here & listed) | unlisted | {each for each in listed - here if each.startswith("..")}):
         digests[path] = hash_file(os.path.join(root, path))
@@ -148,26 +150,54 @@ class ForeignFiles:
 
     def __init__(self, distributions: Iterable[Distribution]) -> None:
         self._distributions = distributions
-        self._texts: list[str] | None = None
+        self._records: list[frozenset[str]] | None = None
         self._tops: frozenset[str] = frozenset()
+        self._strays: dict[tuple[Path, str], tuple[str, ...]] = {}
 
-    def has(self, path: str) -> bool:
-        """Return whether a RECORD has this path."""
-        return any(f"\n{path}," in text for text in self._read())
+    def has(self, path: str, package: str = "") -> bool:
+        """Return whether a RECORD has this path; of a package that is somebody's own, one that has the package, too.
+
+        Whoever lists a file in the package of another distribution must not make it one of its own.
+        """
+        first = f"{package}/__init__.py"
+        return any(path in record and (not package or first in record) for record in self._read())
 
     def has_top(self, name: str) -> bool:
         """Return whether a RECORD has a file, or a file in a folder, of this name."""
         self._read()
         return name in self._tops
 
-    def _read(self) -> list[str]:
-        if self._texts is None:
-            self._texts = ["\n" + (each.read_text("RECORD") or "") for each in self._distributions]
-            self._tops = frozenset(name for text in self._texts for name in _FIRST.findall(text))
-        return self._texts
+    def strays(self, root: Path, top: str) -> tuple[str, ...]:
+        """Return the files below a folder that several distributions share which no RECORD has."""
+        if (root, top) not in self._strays:
+            found: list[str] = []
+            for folder, inner, names in os.walk(root / top):
+                inner[:] = sorted(name for name in inner if name != COMPILED)
+                below = Path(folder).relative_to(root).as_posix()
+                found += [path for name in sorted(names) if not self.has(path := f"{below}/{name}")]
+                if len(found) > MAX_FILES:
+                    raise FilesUnreadable(f"{root / top} has more than {MAX_FILES} files that no RECORD lists")
+            self._strays[root, top] = tuple(found)
+        return self._strays[root, top]
+
+    def _read(self) -> list[frozenset[str]]:
+        if self._records is None:
+            self._records = [frozenset(read_record(each) or ()) for each in self._distributions]
+            self._tops = frozenset(path.partition("/")[0] for record in self._records for path in record)
+        return self._records
 
 
-_FIRST = re.compile(r"\n([^/,\n]+)")
+def _namespace_of(path: str, listed: set[str]) -> str:
+    """Return the folder at the top of a path, if it is one that other distributions may share; else empty."""
+    top, below, _ = path.partition("/")
+    return top if below and top_of(path) and f"{top}/__init__.py" not in listed else ""
+
+
+def _package_of(path: str, listed: set[str]) -> str:
+    """Return the outermost package of the distribution that a path is in; empty for none."""
+    parts = path.split("/")[:-1]
+    tops = ("/".join(parts[:length]) for length in range(1, len(parts) + 1))
+    return next((each for each in tops if f"{each}/__init__.py" in listed), "")
 
 
 def _counts(path: str) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import site
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -108,11 +109,13 @@ class SearchPath:
 def host_path() -> SearchPath:
     """Return the search path of this process."""
     path = tuple(os.path.abspath(each) if each else os.getcwd() for each in sys.path)
+    site_folders = {*site.getsitepackages(), site.getusersitepackages()}
     return SearchPath(
         python="",
         version=".".join(map(str, sys.version_info[:3])),
         path=path,
-        folders=_with_distributions(path),
+        # At the start of Python each of these is searched for `.pth` files, also one without a distribution.
+        folders=tuple(dict.fromkeys((*_with_distributions(path), *(each for each in path if each in site_folders)))),
         find=_find_here,
         tag=sys.implementation.cache_tag or "",
         level=sys.flags.optimize,
@@ -157,7 +160,12 @@ def _names(folder: str) -> list[str]:
 
 
 def _has_modules(folder: str) -> bool:
-    return any(name.endswith((".py", ".pyc", *EXTENSION_SUFFIXES)) for name in _names(folder))
+    """Return whether a folder has a module, or one below it has: a package needs no `__init__.py`."""
+    for count, (_, inner, names) in enumerate(os.walk(folder)):
+        inner[:] = [name for name in inner if name != COMPILED and name.isidentifier()]
+        if count > _MAX_LOOSE or any(name.endswith((".py", ".pyc", *EXTENSION_SUFFIXES)) for name in names):
+            return True
+    return False
 
 
 def _digest_of_all(path: str) -> str:

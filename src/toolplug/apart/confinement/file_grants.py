@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,7 +63,25 @@ def list_grants(words: Iterable[str], config_dir: Path) -> list[FileGrant]:
         if not os.path.lexists(path) or not os.path.exists(real):
             raise InvalidDefinition(f"{word}: there is no {path}; make it, or correct the path", at=word)
         grants.append(FileGrant(word, path, writable))
-    return sorted(grants, key=lambda grant: grant.path.count("/"))
+    return sorted([*grants, *_folders_between(grants)], key=lambda grant: grant.path.count("/"))
+
+
+def _folders_between(grants: Sequence[FileGrant]) -> Iterator[FileGrant]:
+    """Yield the folders from a writable grant to one in it: what is mounted cannot be moved away for a link.
+
+    A link there would be followed at the next start. Raises `InvalidDefinition` for one that there is now.
+    """
+    modes = {Path(grant.path): grant for grant in grants}
+    for inner in grants:
+        for part in Path(inner.path).parents:
+            outer = next((modes[each] for each in part.parents if each in modes), None)
+            if part in modes or outer is None or not outer.writable:
+                continue
+            if part.is_symlink():
+                message = f"{inner.word}: {part} is a link in {outer.path}, which is writable; grant where it leads to"
+                raise InvalidDefinition(message, at=inner.word)
+            modes[part] = FileGrant(outer.word, str(part), True)
+            yield modes[part]
 
 
 def open_grants(grants: Sequence[FileGrant]) -> list[OpenedFile]:

@@ -223,7 +223,8 @@ class Access:
             self._proxy = NetworkProxy(confinement.run.network, egress, self._log)
             await self._proxy.start()
         proxy = None if self._proxy is None else self._proxy.path
-        own, written = _absolute(state_dir), [Path(each.grant.path) for each in self._files if each.grant.writable]
+        own, writable = _absolute(state_dir), [Path(each.grant.path) for each in self._files if each.grant.writable]
+        written = [path for path in writable if not any(outer in path.parents for outer in writable)]
         before = await in_own_thread(partial(measure_disk, written))
         if before is None:
             self._log(logging.WARNING, f"what it writes to granted folders is not counted: {UNCOUNTED}")
