@@ -123,9 +123,7 @@ async def test_the_way_to_a_grant_cannot_be_led_elsewhere(tmp_path: Path) -> Non
     files = [f"{tmp_path}/outer:rw", str(inner)]
     async with running(wanted(Granted, confine="required", files=files)) as registry:
         # Where bubblewrap has the tree of the host while it mounts.
-        assert (
-            await registry.call("replace_by_link", path=str(inner.parent), target=f"/oldroot{elsewhere}")
-        ).is_error
+        assert (await registry.call("replace_by_link", path=str(inner.parent), target=f"/oldroot{elsewhere}")).is_error
         assert (await registry.call("write", path=f"{inner.parent}/note", text="as before")).output == "9"
         provider = provider_of(registry)
         await registry.call("leave")

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder
 from importlib.metadata import Distribution, distributions
-from pathlib import Path
 from typing import Any
 
 from packaging.markers import default_environment
