@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -188,10 +189,22 @@ class Forger(FunctionProvider):
             "injected": {"status": 200, "headers": [["x\r\nset-cookie", "a"]]},
             "huge": {"status": 999999, "headers": []},
             "headers": {"status": 200, "headers": 5},
+            "lengths": {"status": 200, "headers": [["content-length", "5"], ["Content-Length", "50"]]},
+            "length": {"status": 200, "headers": [["content-length", "+5"]]},
+            "error": {"end": {"http": [400, "", {"x": "a\r\nset-cookie: b"}]}},
+            "ended": {"end": {"http": [99, "", {}]}},
         }
         peer().send(RESPONSE, {"id": max(peer()._requests), **kinds[request.query_params["how"]]})
         await asyncio.sleep(60)
         return Response()
+
+    @route("GET", "/v1/wrong")
+    async def wrong(self, request: Request) -> Response:
+        "Answer with what a caller has said, in a header."
+        said = request.query_params["said"]
+        if said.startswith("error"):
+            raise HTTPException(400, "no", {"x-said": said})
+        return Response("hello", headers={"x-said": said, "transfer-encoding": "gzip", "connection": "upgrade"})
 
     @route("GET", "/v1/stream")
     async def stream(self, request: Request) -> Response:

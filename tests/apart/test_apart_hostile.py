@@ -113,7 +113,7 @@ async def test_a_process_asks_the_host_so_much_at_once() -> None:
         assert (await registry.call("ask_much", count=5)).structured == 0
 
 
-@pytest.mark.parametrize("how", ["status", "injected", "huge", "headers"])
+@pytest.mark.parametrize("how", ["status", "injected", "huge", "headers", "lengths", "length", "error", "ended"])
 async def test_a_response_that_is_none_ends_the_process(how: str) -> None:
     made = {"type": f"{hostile.__file__}:Forger", "enabled": True, "run": {"process": True}}
     async with in_process_host({"store": "memory://", "providers": {"made": made}}, principals=[ADA]) as served:
@@ -126,6 +126,24 @@ async def test_a_response_that_is_none_ends_the_process(how: str) -> None:
         await until(lambda: _restarts(provider))
         await until(lambda: not provider.restarting)
         assert (await ada.call("forge", what="nothing")).output == "written"
+
+
+async def test_a_response_that_cannot_be_sent_is_an_error_of_its_request_alone() -> None:
+    made = {"type": f"{hostile.__file__}:Forger", "enabled": True, "run": {"process": True}}
+    async with in_process_host({"store": "memory://", "providers": {"made": made}}, principals=[ADA]) as served:
+        provider = served.host.registry.running()["made"].provider
+        assert isinstance(provider, ApartProvider)
+        client = served.callers["ada"].client
+        for said in ("a\nset-cookie: b", "error\nset-cookie: b"):
+            answer = await client.get("/v1/wrong", params={"said": said})
+            assert (answer.status_code, "set-cookie" in answer.headers) == (500, False)
+        answer = await client.get("/v1/wrong", params={"said": "error"})
+        assert (answer.status_code, answer.headers["x-said"]) == (400, "error")
+        answer = await client.get("/v1/wrong", params={"said": "hello"})
+        # How the bytes of a connection are read is not for a provider to say.
+        assert (answer.headers["x-said"], answer.headers["content-length"]) == ("hello", "5")
+        assert not {"transfer-encoding", "connection"} & answer.headers.keys()
+        assert not _restarts(provider)
 
 
 async def test_more_of_a_body_than_its_reader_has_asked_for_ends_the_process() -> None:

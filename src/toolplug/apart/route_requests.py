@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import Context, copy_context
 from typing import Any
 
@@ -31,6 +31,11 @@ _HOP = frozenset((b"authorization", b"x-api-key", b"proxy-authorization", b"cook
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 """RFC 9110, section 5."""
+_LENGTH = re.compile(r"[0-9]+")
+_OF_CONNECTION = frozenset(
+    ("connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade")
+)
+"""What says how the bytes of a connection are read, which is the server's: others' answers follow on it."""
 
 
 class ServedRequest:
@@ -68,7 +73,7 @@ class ServedRequest:
             await response(request.scope, self._receive, self._send)
             end: Mapping[str, object] = {}
         except HTTPException as error:
-            end = {"http": [error.status_code, str(error.detail), dict(error.headers or {})]}
+            end = _end_of(error)
         except AnswerNotJson as error:
             end = {"not_json": str(error)}
         except ClientDisconnect:
@@ -94,6 +99,8 @@ class ServedRequest:
     async def _send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = [_text_pair(pair) for pair in message.get("headers", ())]
+            # The host would end the process for it: a handler may have put a caller's text into a header.
+            _check_head(message["status"], headers)
             self._peer.send(RESPONSE, {"id": self._number, "status": message["status"], "headers": headers})
         elif message["type"] == "http.response.body":
             await self.response.write(bytes(message.get("body", b"")), more=message.get("more_body", False))
@@ -103,6 +110,15 @@ class ServedRequest:
         convertors, head = compile_path(self._path)[2], self._head
         params = {name: convertors[name].convert(value) for name, value in head["params"].items()}
         return {**_scope_of(head, principal), "path_params": params}
+
+
+def _end_of(error: HTTPException) -> Mapping[str, object]:
+    headers = dict(error.headers or {})
+    try:
+        _check_head(error.status_code, [*headers.items()])
+    except FrameRefused as wrong:
+        return {"error": encode_error(wrong)}
+    return {"http": [error.status_code, str(error.detail), headers]}
 
 
 def _scope_of(head: Head, principal: Principal) -> Scope:
@@ -163,7 +179,10 @@ class ForwardedResponse(Response):
     def put(self, head: Head) -> None:
         """Take the head of the response, its end, or the end of the process. Raises `FrameRefused`."""
         if "status" in head:
-            _check_head(head)
+            _check_head(head["status"], head["headers"])
+        elif "http" in head["end"]:
+            status, _, headers = head["end"]["http"]
+            _check_head(status, [*headers.items()])
         # Two at most: a head and an end. A process that sends more is not listened to.
         if self._events.qsize() < 4:
             self._events.put_nowait(head)
@@ -226,7 +245,11 @@ class ForwardedResponse(Response):
         head = await self._events.get()
         if "status" in head:
             started = True
-            headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in head["headers"]]
+            headers = [
+                (name.encode("latin-1"), value.encode("latin-1"))
+                for name, value in head["headers"]
+                if name.lower() not in _OF_CONNECTION
+            ]
             await send({"type": "http.response.start", "status": int(head["status"]), "headers": headers})
             with contextlib.suppress(_Ended):
                 while True:
@@ -240,20 +263,23 @@ class ForwardedResponse(Response):
         _raise_end(head["end"], started)
 
 
-def _check_head(head: Head) -> None:
-    """Refuse what a server would write as more than one head: it trusts its application with lines."""
-    status, headers = head["status"], head["headers"]
+def _check_head(status: object, headers: Sequence[Any]) -> None:
+    """Refuse what a server, which trusts its application, would write as two heads, or as a body of two lengths."""
     if type(status) is not int or not 200 <= status <= 599 or not all(len(pair) == 2 for pair in headers):
         raise FrameRefused("a response that is none")
     if not all(_NAME.fullmatch(name) and _VALUE.fullmatch(value) for name, value in headers):
         raise FrameRefused("a response with a header that is none")
+    lengths = [value for name, value in headers if name.lower() == "content-length"]
+    if len(lengths) > 1 or not all(map(_LENGTH.fullmatch, lengths)):
+        raise FrameRefused("a response of no length")
 
 
 def _raise_end(end: Head, started: bool) -> None:
     """Raise what the handler has raised."""
     if "http" in end:
         status, detail, headers = end["http"]
-        raise HTTPException(int(status), str(detail), {str(name): str(value) for name, value in headers.items()})
+        kept = {name: value for name, value in headers.items() if name.lower() not in _OF_CONNECTION}
+        raise HTTPException(status, str(detail), kept)
     if "not_json" in end:
         raise AnswerNotJson(str(end["not_json"]))
     if "lost" in end:
