@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -142,3 +143,18 @@ async def test_the_audit_log_says_with_which_arguments_a_call_runs_and_which_gra
     lines = [json.loads(each.message) for each in caplog.records if '"approval.approve"' in each.message]
     assert json.loads(lines[0]["ran"]) == {"table": "users", "limit": 2}
     assert ("ran" in lines[1], lines[1]["grant"]) == (False, made["id"])
+
+
+async def test_calls_of_a_caller_that_come_at_once_count_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = MemoryStore.keys
+
+    async def slowly(store: MemoryStore, *given: Any, **named: Any) -> list[str]:
+        found = await keys(store, *given, **named)
+        await asyncio.sleep(0.02)  # as any store that is not of this process
+        return found
+
+    monkeypatch.setattr(MemoryStore, "keys", slowly)
+    monkeypatch.setattr(running, "MAX_WAITING_OF_CALLER", 3)
+    async with served(sections()) as (_, client):
+        answers = await asyncio.gather(*(call(client, table="orders", limit=number) for number in range(1, 11)))
+        assert Counter(answer["status"] for answer in answers) == {"denied": 3, "limited": 7}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -233,6 +234,19 @@ async def test_a_caller_has_a_hundred_tasks_at_most(
         over = await client.post("/v1/tool-calls", json={"name": "book"}, headers=asynchronous)
         assert (over.status_code, over.json()["error"]["code"]) == (429, "quota_exceeded")
         assert (await bob.call("wait_for", file=str(tmp_path / "a")))["resultType"] == "task"
+
+
+async def test_calls_that_become_tasks_at_once_count_each_other(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolplug_tasks.records.MAX_TASKS", 2)
+    async with serve() as served:
+        client = served.callers["ann"].client
+        call = {"name": "wait_for", "arguments": {"file": str(tmp_path / "a")}}
+        answers = await asyncio.gather(
+            *(client.post("/v1/tool-calls", json=call, headers={"Prefer": "respond-async"}) for _ in range(10))
+        )
+        assert Counter(each.status_code for each in answers) == {202: 2, 429: 8}
 
 
 async def test_http_has_the_same_record(serve: Serve, tmp_path: Path) -> None:

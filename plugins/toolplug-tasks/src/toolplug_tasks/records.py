@@ -5,6 +5,7 @@ A key has the tenant and the subject of the caller: the id of a task is of use t
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from secrets import token_hex
 from typing import Any, NamedTuple, TypedDict, cast
+from weakref import WeakValueDictionary
 
 from toolplug import Principal
 from toolplug.catalog import dump_json, load_json
@@ -78,13 +80,21 @@ class TaskRecords:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._adding = WeakValueDictionary[str, asyncio.Lock]()
 
-    async def has_room(self, caller: Principal) -> bool:
-        """Return whether a caller may have one more task."""
-        return len(await self._store.keys(_keys_of(caller), limit=MAX_TASKS)) < MAX_TASKS
+    async def add(self, whose: TaskOwner, owner: str, message: str, timeout_s: float) -> tuple[str, StoredTask] | None:
+        """Keep a new task that the process `owner` runs, and return its key and what is kept.
 
-    async def add(self, whose: TaskOwner, owner: str, message: str, timeout_s: float) -> tuple[str, StoredTask]:
-        """Keep a new task that the process `owner` runs, and return its key and what is kept."""
+        None if the caller has as many as it may have.
+        """
+        before = _keys_of(whose.caller)
+        # A caller's calls become tasks one by one: all at once would count none of each other.
+        async with self._adding.setdefault(before, asyncio.Lock()):
+            if len(await self._store.keys(before, limit=MAX_TASKS)) >= MAX_TASKS:
+                return None
+            return await self._add(whose, owner, message, timeout_s)
+
+    async def _add(self, whose: TaskOwner, owner: str, message: str, timeout_s: float) -> tuple[str, StoredTask]:
         now = self._store.now()
         task: Task = {
             "taskId": f"task_{token_hex(16)}",

@@ -105,14 +105,15 @@ class Work:
         """Make a record of it, unless there is one; return False if there can be none. Raises `StoreError`."""
         async with self._beginning:
             if not self.key and not self._refused:
-                if not await self._keeper.records.has_room(self.caller):
-                    self._refused = True
-                    return False
                 keeper = self._keeper
                 whose = TaskOwner(self.caller, await keeper.scope_of(self._call.context.credentials))
                 # Before the record: from then on another process may end it.
                 await keeper.listen()
-                key, stored = await keeper.records.add(whose, keeper.owner, message, keeper.timeout_s)
+                added = await keeper.records.add(whose, keeper.owner, message, keeper.timeout_s)
+                if added is None:
+                    self._refused = True
+                    return False
+                key, stored = added
                 self.task = stored["task"]
                 self.key, self.written = key, message
                 self.see(stored)

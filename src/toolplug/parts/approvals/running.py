@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Generator, Mapping
 from contextlib import aclosing, contextmanager, suppress
@@ -9,6 +10,7 @@ from datetime import datetime
 from functools import partial
 from secrets import token_hex
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 from toolplug.catalog.call import DECIDE_SCOPE, EMPTY, CallContext, Principal, ToolCall, ToolResult
 from toolplug.catalog.exact_json import dump_json, load_json
@@ -58,7 +60,7 @@ from toolplug.parts.approvals.records import (
 from toolplug.parts.approvals.settings import ApprovalSettings
 from toolplug.parts.approvals.terms import NO_TOOLS, check_owner, check_terms
 from toolplug.signatures.values import encode_value
-from toolplug.stores.store import Store, key_pages
+from toolplug.stores.store import Record, Store, key_pages
 
 _GATE = "approval"
 _LOG = logging.getLogger("toolplug.execution")
@@ -107,6 +109,7 @@ class Approvals:
         self.grants: Grants = Grants(store)
         # Without a step in between: of a call that a grant allows, nothing else is asked.
         self.claim_at_once: ClaimAtOnce = self.grants.claim_at_once
+        self._asking = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
         self.events: TicketEvents | None = None
 
     async def claim(
@@ -316,14 +319,20 @@ class Approvals:
     ) -> ToolResult:
         body = await self._digest(plan, call, context)
         kept = question_of(plan, call, listed, context, why, self._store.now(), self.life_s, body)
-        same = equal_key(kept)
-        index = await self._store.read(same)
+        index = await self._store.read(equal_key(kept))
         if index is not None and (asked := await self._still_waiting(kept, index.value)) is not None:
             return _refuse(call, *asked)
-        refusal = await self._full(kept)
-        if refusal is not None:
-            plan.counters.limited_by("approvals")
-            return limited_result(call, refusal)
+        # One after the other: calls that come at once would count none of each other, and take the tenant's places.
+        async with self._asking.setdefault((kept["tenant"], kept["subject"]), asyncio.Lock()):
+            refusal = await self._full(kept)
+            if refusal is None:
+                return await self._ask(call, kept, index)
+        plan.counters.limited_by("approvals")
+        return limited_result(call, refusal)
+
+    async def _ask(self, call: ToolCall, kept: StoredApproval, index: Record | None) -> ToolResult:
+        """Make the ticket of a call; `index` is what the key of equal calls had."""
+        same = equal_key(kept)
         tenant, subject, life_s = kept["tenant"], kept["subject"], self.life_s
         ticket_id = token_hex(12)
         await self._store.commit(ticket_key(tenant, ticket_id), dump_json(kept), expected=0, ttl_s=life_s)
@@ -353,8 +362,7 @@ class Approvals:
         return ticket_id, found[0]
 
     async def _full(self, kept: StoredApproval) -> Refusal | None:
-        # Several calls may pass here at once and exceed the limit by as many: it bounds the store, it need not be
-        # exact.
+        # Other callers and processes may pass here at once and exceed the limit by as many: it need not be exact.
         tenant, subject = kept["tenant"], kept["subject"]
         if len(await self._store.keys(waiting_key(tenant, subject), limit=MAX_WAITING_OF_CALLER)) >= (
             MAX_WAITING_OF_CALLER
