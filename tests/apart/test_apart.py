@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tests.apart import large
 from tests.apart.everything import DEEP, Everything, Tracer, UsesService, Wraps
 from tests.apart.plain import Plain
 from tests.apart.starting import provider_of, started, until
 
 from toolplug import CallContext, ConfigError, Principal, ToolCall, ToolResult, open_host
 from toolplug.apart.entries import apart_class
+from toolplug.apart.limits import MAX_LINE
 from toolplug.apart.provider import ApartProvider
 from toolplug.catalog.call import Deadline, UserAnswer
 from toolplug.errors import InvalidDefinition
@@ -336,3 +338,23 @@ def test_what_no_process_can_import_is_refused() -> None:
 
     with pytest.raises(InvalidDefinition, match="give a class at the top of a module"):
         apart_class(Local, {}, "made")
+
+
+async def test_lists_metrics_and_messages_longer_than_a_message_cross() -> None:
+    made = {"type": f"{large.__file__}:Large", "enabled": True, "run": {"process": True}}
+    async with in_process_host({"store": "memory://", "providers": {"made": made}}) as served:
+        told: list[tuple[object, ...]] = []
+        tools = served.host.executor_for(Principal("ada", scopes=frozenset({"tools:call"})))
+        assert (await tools.call("tool_699")).output == "tool_699"
+        context = CallContext(report=lambda *given: told.append(given))
+        assert (await tools.call("report", {}, context)).output == "reported"
+        assert told == [(1, 2, "y" * MAX_LINE), (3, None, "a?")]
+        provider = served.host.registry.running()["made"].provider
+        await until(lambda: any(s.labels["name"] == "reported" for s in _samples(provider, "large_series")))
+        assert len(_samples(provider, "large_series")) == 6_001
+        assert not provider.restarting
+
+
+def _samples(provider: Any, name: str) -> list[Any]:
+    (collector,) = provider.collectors()
+    return [sample for family in collector.collect() if family.name == name for sample in family.samples]

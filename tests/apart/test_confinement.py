@@ -8,6 +8,7 @@ import os
 import platform
 import socket
 import struct
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from toolplug.apart.confinement.bounds import (
 )
 from toolplug.apart.confinement.confinement import Confinement
 from toolplug.apart.confinement.file_grants import list_grants
+from toolplug.apart.confinement.interpreter import environment_parts
 from toolplug.apart.confinement.network import is_granted
 from toolplug.apart.confinement.refusals import explain
 from toolplug.apart.confinement.sandbox import find_bubblewrap
@@ -384,3 +386,16 @@ def test_an_error_of_no_network_is_known_behind_others() -> None:
     assert lacks_network(outer)
     assert lacks_network(socket.gaierror(-3, "Temporary failure in name resolution"))
     assert not lacks_network(ConnectionRefusedError(errno.ECONNREFUSED, "refused"))
+
+
+def test_packages_beside_the_libraries_of_a_prefix_are_part_of_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of pip in Debian's own Python: its prefix is /usr, and they are in /usr/local."""
+    beside, other = tmp_path / "local" / "dist-packages", tmp_path / "share" / "settings"
+    for folder in (beside, other):
+        folder.mkdir(parents=True)
+    asked = (str(tmp_path), str(tmp_path), [str(beside), str(other)])
+    monkeypatch.setattr("toolplug.apart.confinement.interpreter._ask_host", lambda: asked)
+    paths = [part.path for part in environment_parts(sys.executable)]
+    assert (str(beside) in paths, any(path.startswith(str(other)) for path in paths)) == (True, False)

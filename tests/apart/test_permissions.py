@@ -71,6 +71,9 @@ def test_the_file_nearest_to_the_provider_counts(tmp_path: Path) -> None:
         (b"\xff", "no TOML"),
         ("a = " + "[" * 20_000, "no TOML"),
         ("#" * (MAX_BYTES + 1), f"more than {MAX_BYTES} bytes"),
+        (f"a{'.a' * 20_000} = 1", "keys in keys"),
+        ("[a" + '."b.c"' * 200 + "]", "keys in keys"),
+        ('network = ["""a"""]', "a string of several lines"),
     ],
 )
 def test_a_file_that_is_not_valid_is_named(tmp_path: Path, text: str | bytes, said: str) -> None:

@@ -334,3 +334,20 @@ async def test_a_result_that_comes_after_its_mark_expired_is_not_kept(store: Mem
     await Replays(store, Processes(store)).finish(harness.plan(Effect()), KEYED, ToolResult(output="late"))
 
     assert await store.keys() == []
+
+
+@pytest.mark.requirement("C-5-idempotent-replay")
+async def test_a_result_is_kept_though_its_store_has_lost_the_mark(
+    harness: Harness, rules: dict[str, Any], store: MemoryStore
+) -> None:
+    """As Redis loses all without a file of what it had."""
+    tool = Effect()
+
+    async def lose(call: ToolCall, context: object) -> object:
+        for key in await store.keys("replay/"):
+            await store.commit(key, None)
+        return await tool(call, context)
+
+    first = await harness.call(lose, context=KEYED, **rules)
+    assert await harness.call(lose, context=KEYED, **rules) == first._replace(metadata={"idempotent_replayed": True})
+    assert tool.count == 1

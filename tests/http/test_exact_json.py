@@ -13,6 +13,7 @@ from tests.http.test_session_calls import attached, ended
 
 from toolplug import FunctionProvider, Principal
 from toolplug import tool as as_tool
+from toolplug.catalog.exact_json import dump_json
 
 pytestmark = pytest.mark.anyio
 
@@ -230,3 +231,13 @@ async def test_a_duplicate_key_in_json_rpc_is_a_parse_error(ledger: dict[str, ob
         body = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"twice","name":"add"}}'
         answer = await served.client.post("/mcp", headers=headers, content=body)
         assert answer.json()["error"]["code"] == -32700
+
+
+@pytest.mark.parametrize("beside", [1, WEI])
+async def test_a_number_that_is_not_finite_is_null_whatever_is_beside_it(beside: int) -> None:
+    written = dump_json({"a": [float("inf"), (float("nan"),)], "b": beside, "c": "NaN"})
+    assert json.loads(written, parse_constant=_refuse) == {"a": [None, [None]], "b": beside, "c": "NaN"}
+
+
+def _refuse(name: str) -> None:
+    raise AssertionError(f"{name} is no JSON")

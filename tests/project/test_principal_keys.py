@@ -112,6 +112,7 @@ REASONS = {
         "parts/approvals/records.py:question_of",
         "parts/approvals/records.py:ticket_key",
         "parts/approvals/records.py:waiting_key",
+        "parts/approvals/running.py:Approvals._ask",
         "parts/approvals/running.py:Approvals._new",
         "parts/mcp/input_rounds.py:_key",
         "plugins/toolplug-tasks/src/toolplug_tasks/records.py:_keys_of",

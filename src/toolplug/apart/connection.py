@@ -23,7 +23,7 @@ from toolplug.apart.frames import (
     FrameRefused,
     Peer,
 )
-from toolplug.apart.limits import LATE_S, MAX_UNREAD
+from toolplug.apart.limits import LATE_S, MAX_FAMILIES, MAX_SAMPLES, MAX_UNREAD, START_BYTES
 from toolplug.apart.metrics import ProcessMetrics, decode_families
 from toolplug.apart.own_site import answer_store
 from toolplug.apart.processes import OutputLog, ProcessTarget
@@ -104,6 +104,7 @@ class HostConnection(Peer):
         self._calls: dict[int, _CallInProcess] = {}
         self._requests: dict[int, Any] = {}
         self._asking: dict[int, _Caller] = {}
+        self._families: list[object] = []
         self._timers = Timers(self.loop)
 
     @property
@@ -140,6 +141,14 @@ class HostConnection(Peer):
         running = RunningCall(self.loop, partial(self._end_call, number), self._timers)
         self._calls[number] = _CallInProcess(running, context)
         return running
+
+    async def ask_start(self, head: Head) -> Head:
+        """Ask the process to start its provider, and return what it offers, which may be longer than other messages."""
+        self.reader.max_bytes = max(self._target.max_frame, START_BYTES)
+        try:
+            return (await self.ask("start", head))[0]
+        finally:
+            self.reader.max_bytes = self._target.max_frame
 
     async def ask_as(self, asked: str, head: Head, principal: Principal) -> Head:
         """Ask the process something; what it asks meanwhile, it asks as this caller."""
@@ -245,7 +254,12 @@ class HostConnection(Peer):
                     progress, total, message = head["of"]
                     running.context.report(progress, total, None if message is None else str(message))
             case "families":
-                self._metrics.update(decode_families(head["families"]))
+                self._families += head["families"]
+                if len(self._families) > MAX_FAMILIES + MAX_SAMPLES:
+                    raise FrameRefused("more families than a process may have")
+                if not head.get("more"):
+                    families, self._families = self._families, []
+                    self._metrics.update(decode_families(families))
             case "call_hooks":
                 self._site.call_hooks.set(bool(head["on"]))
             case "log":

@@ -44,6 +44,10 @@ MAX_OUTPUT = 64 * 1024
 MAX_FAMILIES = 1_000
 MAX_SAMPLES = 10_000
 """Of the metrics of one process; more are left out of a scrape."""
+PIECE_SAMPLES = 500
+"""Of one message: with the labels of a usual one, a tenth of the shortest that a process may send."""
+START_BYTES = 8 * 1024 * 1024
+"""Of what a process says that its provider offers: 4,000 tools with 2 KB each. It takes the host's loop 40 ms."""
 PUSH_S = 0.1
 """Seconds after a call until the process sends its metrics: a burst of calls sends them once."""
 PUSH_IDLE_S = 5.0

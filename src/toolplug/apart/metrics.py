@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import METRIC_TYPES, Metric
 from prometheus_client.registry import Collector
 
-from toolplug.apart.limits import MAX_FAMILIES, MAX_SAMPLES
+from toolplug.apart.limits import MAX_FAMILIES, MAX_SAMPLES, PIECE_SAMPLES
 
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
@@ -36,23 +36,38 @@ def encode_families(families: Iterable[Metric]) -> list[object]:
     ]
 
 
+def cut_families(families: Sequence[Any]) -> list[Sequence[object]]:
+    """Return families, as `encode_families` returns them, in pieces for messages; there is one at least."""
+    if sum(len(each[4]) for each in families) <= PIECE_SAMPLES:
+        return [families]
+    return [
+        [[*each[:4], each[4][start : start + PIECE_SAMPLES]]]
+        for each in families
+        for start in range(0, max(len(each[4]), 1), PIECE_SAMPLES)
+    ]
+
+
 def decode_families(given: Any) -> list[Metric]:
     """Return the families that a process has sent; those whose names would break the text format are left out.
 
+    The parts of one family follow each other.
     Raises `ValueError` and `TypeError` for anything else.
     """
     found: list[Metric] = []
     left = MAX_SAMPLES
-    for name, documentation, kind, unit, samples in given[:MAX_FAMILIES]:
+    for name, documentation, kind, unit, samples in given:
         if not _NAME.fullmatch(name) or kind not in METRIC_TYPES:
             continue
-        family = Metric(name, str(documentation), kind, "")
+        if not found or (found[-1].name, found[-1].type) != (name, kind):
+            if len(found) == MAX_FAMILIES:
+                break
+            found.append(Metric(name, str(documentation), kind, ""))
+        family, before = found[-1], len(found[-1].samples)
         family.unit = str(unit) if unit and name.endswith(f"_{unit}") else ""
         for sample, labels, value in samples[:left]:
             if _NAME.fullmatch(sample) and sample.startswith(name) and all(map(_LABEL.fullmatch, labels)):
                 family.add_sample(sample, {key: str(text) for key, text in labels.items()}, float(value))
-        left -= len(family.samples)
-        found.append(family)
+        left -= len(family.samples) - before
     return found
 
 

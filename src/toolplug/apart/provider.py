@@ -215,7 +215,7 @@ class ApartProvider(FunctionProvider):
         await process.connect(connection, connection.log)
         self._connection = connection
         try:
-            found, _ = await connection.ask("start", self._start_head())
+            found = await connection.ask_start(self._start_head())
         except ConnectionError:
             await process.wait(1.0)
             raise self._target.problem(f"did not start it: {process.exit_reason}") from None

@@ -13,14 +13,15 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from math import isfinite
 from threading import current_thread, main_thread
 from time import perf_counter
 from typing import Any, cast
 
 from toolplug.apart import values
 from toolplug.apart.frames import BEGUN, CALL, CANCEL, GRANT, NOTE, PIECE_OF, REQUEST, RESULT, Answer, Frame, Peer
-from toolplug.apart.limits import CLOSE_PROCESS_S, PUSH_IDLE_S, PUSH_S
-from toolplug.apart.metrics import encode_families
+from toolplug.apart.limits import CLOSE_PROCESS_S, MAX_LINE, PUSH_IDLE_S, PUSH_S
+from toolplug.apart.metrics import cut_families, encode_families
 from toolplug.apart.own_site import current_work, host_site, host_tools, refuse
 from toolplug.apart.values import Head
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, UserAnswer, enter_frame, quick_call
@@ -290,7 +291,11 @@ class RunningProvider(Peer):
         """Return the context with its ways back to the caller."""
 
         def report(progress: float, total: float | None = None, message: str | None = None) -> None:
-            note = {"note": "progress", "id": number, "of": [progress, total, message]}
+            if any(isinstance(each, float) and not isfinite(each) for each in (progress, total)):
+                return  # as in the host, which tells nobody of it
+            # A message of any length, or that is no text, must not end the process.
+            said = None if message is None else str(message)[:MAX_LINE].encode("utf-8", "replace").decode()
+            note = {"note": "progress", "id": number, "of": [progress, total, said]}
             if current_thread() is main_thread():
                 self.send(NOTE, note)  # at once: a result that follows without a pause would overtake it
             else:  # a synchronous tool reports from its thread
@@ -379,7 +384,9 @@ class RunningProvider(Peer):
         families = await self._families()
         if families != self._pushed:
             self._pushed = families
-            self.send(NOTE, {"note": "families", "families": families})
+            pieces = cut_families(families)
+            for left, piece in zip(reversed(range(len(pieces))), pieces, strict=True):
+                self.send(NOTE, {"note": "families", "families": piece, "more": left > 0})
 
     async def _push_families(self) -> None:
         while True:

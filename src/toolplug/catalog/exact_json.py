@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from math import isfinite
 from typing import Any, Final, cast
 
 import orjson
@@ -84,12 +85,29 @@ def load_json(text: bytes) -> object:
 
 
 def dump_json(value: object) -> bytes:
-    """Return the compact JSON of a value of JSON's own types. Raises `TypeError` or `ValueError` for other values."""
+    """Return the compact JSON of a value of JSON's own types. Raises `TypeError` or `ValueError` for other values.
+
+    A number that is not finite becomes null.
+    """
     try:
         # Much faster than `json`, which only integers over 64 bits need.
         return orjson.dumps(value)
     except orjson.JSONEncodeError:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    if "NaN" in text or "Infinity" in text:
+        # `json` writes such numbers by names, which are no JSON; in a text of the value they stay.
+        text = json.dumps(_without_names(value), ensure_ascii=False, separators=(",", ":"))
+    return text.encode()
+
+
+def _without_names(value: object) -> object:
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _without_names(each) for key, each in cast("dict[object, object]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_without_names(each) for each in cast("list[object]", value)]
+    return value
 
 
 def load_own_json(text: bytes) -> Any:

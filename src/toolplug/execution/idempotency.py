@@ -132,14 +132,17 @@ class Replays:
         try:
             record = await self._store.read(key)
             # Another process has taken the key over in between, as after a lease that had ended: its record is not ours
-            # to change.
-            if mark is None or record is None or _entry(record.value) != mark:
+            # to change. One that is gone before its time was lost with its store: the call has been made all the same.
+            if mark is None or (record is not None and _entry(record.value) != mark):
                 return
-            if result is None:
-                await self._store.commit(key, None, expected=record.revision)
-            else:
+            if record is None and self._store.now() > mark.get("until", 0):
+                return
+            revision = 0 if record is None else record.revision
+            if result is not None:
                 kept: _CallEntry = {**mark, "result": kept_result(result)}
-                await self._store.commit(key, dump_json(kept), expected=record.revision, ttl_s=KEPT_S)
+                await self._store.commit(key, dump_json(kept), expected=revision, ttl_s=KEPT_S)
+            elif record is not None:
+                await self._store.commit(key, None, expected=revision)
         except StoreError as error:
             _LOG.error("a result of %r is not kept for its idempotency key: %s", plan.ref.name, error)
         finally:

@@ -39,6 +39,7 @@ _SYSTEM = (
 )
 """What packages of the system have installed for every program, without a program among them."""
 _PREFIX_PARTS = ("lib", "lib64", "ssl", "pyvenv.cfg")
+_PACKAGES = ("site-packages", "dist-packages")
 _MAX_ENTRIES = 1_000
 """Modules and packages of one folder of a working copy."""
 _MODULES = (".py", ".so", ".dist-info", ".egg-info", ".pth")
@@ -71,9 +72,13 @@ def environment_parts(
     parts |= dict(_follow(python))
     if python != sys.executable:
         parts |= {each: None for each in read_links(path) if any(Path(each).is_relative_to(one) for one in granted)}
-    whole = tuple(f"{each.rstrip('/')}/" for each in (*parts, prefix))
+    whole = tuple(f"{each}/" for each in parts)
     for folder in dict.fromkeys((*path, *map(str, extra))):
-        if not folder.startswith(whole) and os.path.isdir(folder):
+        if folder.startswith(whole) or not os.path.isdir(folder):
+            continue
+        if os.path.basename(folder) in _PACKAGES:
+            parts[folder] = None  # Debian has those of pip beside its prefix, in /usr/local
+        elif not folder.startswith(f"{prefix.rstrip('/')}/"):
             parts |= dict.fromkeys(_importable(folder))
     for name in modules:
         parts |= dict.fromkeys(_locate(name))

@@ -110,12 +110,13 @@ def _find_replaced(prefix: Path) -> Iterator[str]:
     for pattern in ("lib*/python*/site-packages/*.dist-info/RECORD", "Lib/site-packages/*.dist-info/RECORD"):
         for record in prefix.glob(pattern):
             folder = record.parent.parent
-            for name, *_ in csv.reader(record.read_text("utf-8", "replace").splitlines()):
-                if name.startswith("..") or os.path.isabs(name):
-                    path = os.path.normpath(folder / name)
-                    inside = os.path.relpath(path, prefix).replace(os.sep, "/")
-                    if _PROGRAM.fullmatch(inside) or _STANDARD.match(inside):
-                        yield path
+            lines = record.read_text("utf-8", "replace").splitlines()
+            # Nearly all paths are below the folder, and are not looked at.
+            for name, *_ in csv.reader(line for line in lines if line.startswith(("..", "/", '"'))):
+                path = os.path.normpath(folder / name)
+                inside = os.path.relpath(path, prefix).replace(os.sep, "/")
+                if _PROGRAM.fullmatch(inside) or _STANDARD.match(inside):
+                    yield path
 
 
 def read_links(folders: Iterable[str]) -> Iterator[str]:

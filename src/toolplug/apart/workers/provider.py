@@ -324,7 +324,7 @@ class DialledProvider(ApartProvider):
         taken = False
         try:
             async with asyncio.timeout(START_WORKER_S):
-                offered, _ = await connection.ask("start", self._start_head())
+                offered = await connection.ask_start(self._start_head())
             metrics.update(decode_families(offered.pop("families")))
             offering = sha256(dump_json(offered)).hexdigest()
             worker = Worker(
