@@ -9,24 +9,30 @@ import pytest
 
 pytestmark = [pytest.mark.process, pytest.mark.requirement("I38-sign-in")]
 
-AT_ONCE = """
+AT_ONCE = '''
 import asyncio
 import sys
 import threading
+import time
 from functools import partial
 from importlib import import_module
 
 {first}
 from toolplug.runtime.threads import in_own_thread
 
-begun = threading.Event()
+begun, meets = threading.Event(), threading.Event()
 
 
 class InTheMiddle:
+    """Stops the first thread in the SDK until the second one looks for a part of it, or waits for the whole."""
+
     def find_spec(self, name, path=None, target=None):
-        if name == "mcp.client._input_required" and not begun.is_set():
+        if name == "mcp.types" and not begun.is_set():
             begun.set()
-            threading.Event().wait(0.3)  # the other thread imports what it needs meanwhile
+            meets.wait(2)
+        elif begun.is_set() and name.startswith("mcp.") and not meets.is_set():
+            meets.set()
+            time.sleep(0.5)
 
 
 async def main():
@@ -39,7 +45,7 @@ async def main():
 
 
 asyncio.run(main())
-"""
+'''
 
 
 @pytest.mark.parametrize(
