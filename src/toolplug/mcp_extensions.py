@@ -246,6 +246,7 @@ def result_fields(result: ToolResult, tool: ToolDefinition | None) -> Fields:
     assert result_fields(ToolResult("c1", "four o'clock"), None)["isError"] is False
     ```
     """
+    import_module("mcp")  # whole: another thread may be importing it
     is_block = import_module("toolplug.parts.mcp.sdk.readable_results").is_block
     content_of = import_module("toolplug.parts.mcp.content").content_of
     fields: Fields = content_of(result, is_block, None if tool is None else tool.output_schema)

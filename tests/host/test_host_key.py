@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
@@ -97,6 +98,37 @@ async def test_a_process_with_another_key_than_its_store_does_not_start(tmp_path
     with pytest.raises(HostKeyError, match="key is not that of this store"):
         async with open_host(stored(tmp_path, key=[ONE])):
             pass
+
+
+async def test_of_two_processes_that_start_at_once_with_different_keys_one_is_refused(tmp_path: Path) -> None:
+    class Racing(MemoryStore):
+        """Another process is always a step ahead."""
+
+        async def commit(self, key: str, *given: Any, **more: Any) -> Any:
+            if (racer := other.pop()) is not None:
+                await racer.open()
+            return await super().commit(key, *given, **more)
+
+    async with Racing() as store:
+        keys = [HostKey(lambda key=key: SecretStr(key), store, tmp_path, tmp_path, given=True) for key in (ONE, TWO)]
+        other: list[HostKey | None] = [None, None, None, keys[1]]
+        with pytest.raises(HostKeyError, match="key is not that of this store"):
+            await keys[0].open()
+        await keys[1].open()
+        same = HostKey(lambda: SecretStr(TWO), store, tmp_path, tmp_path, given=True)
+        await same.open()
+
+
+@pytest.mark.parametrize("store", ["redis://127.0.0.1:1/0", "postgresql://127.0.0.1:1/x"])
+async def test_a_store_on_the_network_without_a_key_is_an_error_of_the_file_where_callers_act_as_themselves(
+    store: str,
+) -> None:
+    acting = {"enabled": True, "user_auth": {"from": "credential:x"}}
+    with pytest.raises(ConfigError, match=r"'first' has user_auth, and .* the same key") as raised:
+        async with open_host({"store": store, "providers": {"first": acting}}, providers={"first": Asking()}):
+            pass
+    (problem,) = raised.value.problems
+    assert (problem.path, problem.code, "key rotate --show" in problem.hint) == ("store", "no_key", True)
 
 
 @pytest.mark.parametrize("key", ["short", ["x" * 43, ""], [], {"fil": "x"}, 7, [ONE] * 9])

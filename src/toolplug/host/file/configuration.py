@@ -254,7 +254,7 @@ def read_parts(
         parts=parts,
     )
     problems += unknown_toolsets(document, configuration.named_toolsets, coded.prefixes)
-    problems += user_auth_problems(document, settings, providers, servers)
+    problems += user_auth_problems(document, settings, providers, servers, on_network=store.on_network)
     return configuration
 
 

@@ -12,6 +12,7 @@ from toolplug.host.file.provider_entries import ProviderEntries
 from toolplug.host.file.settings import HostSettings
 from toolplug.host.file.tool_servers import SECTION as SERVERS
 from toolplug.host.file.tool_servers import SERVER_KIND, ServerEntries
+from toolplug.host.keys.host_key import SET_KEY
 from toolplug.providers.planning import KIND as PROVIDER
 
 
@@ -28,14 +29,21 @@ def list_user_auth(providers: ProviderEntries, servers: ServerEntries) -> Mappin
 
 
 def user_auth_problems(
-    document: Document, settings: HostSettings, providers: ProviderEntries, servers: ServerEntries
+    document: Document, settings: HostSettings, providers: ProviderEntries, servers: ServerEntries, *, on_network: bool
 ) -> Iterator[Problem]:
-    """Yield a problem for each entry whose `user_auth` lacks something, or that another one's connections hide."""
+    """Yield a problem for each entry whose `user_auth` lacks something, or that another one's connections hide.
+
+    `on_network`: the store is, so that no process can make the key of all.
+    """
     login = getattr(getattr(settings, "credentials", None), "login", None)
     if login is not None and (settings.auth is None or settings.auth.jwt is None):
         message, hint = "has browsers sign in at auth.jwt.issuer, and auth.jwt is not configured", "add auth.jwt"
         yield document.problem(("credentials", "login"), code="login_without_jwt", message=message, hint=hint)
-    for key, (owner, auth) in list_user_auth(providers, servers).items():
+    entries = list_user_auth(providers, servers)
+    if entries and on_network and settings.key is None:
+        message = f"{next(iter(entries))!r} has user_auth, and the processes of this store need the same key"
+        yield document.problem(("store",), code="no_key", message=message, hint=SET_KEY)
+    for key, (owner, auth) in entries.items():
         section = PROVIDERS if owner.kind == PROVIDER else SERVERS
         path = (section, key, "user_auth")
         if key not in document.keys((section,)):

@@ -47,6 +47,7 @@ _LOOK_S = 1.0
 _WANTED = f"it must be a file of this user alone (chmod 600) with a key of 43 characters a line, at most {MOST_KEYS}"
 _HEAD = len(_VERSION) + _ID_BYTES
 _MAKE_ONE = "toolplug key rotate --show"
+SET_KEY = f'set key: "${{TOOLPLUG_KEY}}" to what `{_MAKE_ONE}` prints, or key: {{file: PATH}}'
 
 
 class KeyFile(FileMapping):
@@ -235,10 +236,7 @@ class HostKey:
         else:
             file = self._made_in / FILE
         if self._given and setting is None:
-            raise HostKeyError(
-                "key is not set, and the processes of this store need the same one: set"
-                f' key: "${{TOOLPLUG_KEY}}" to what `{_MAKE_ONE}` prints, or key: {{file: PATH}}'
-            )
+            raise HostKeyError(f"key is not set, and the processes of this store need the same one: {SET_KEY}")
         try:
             text = _read_file(file) or make_private(file, new_key(), _LINES)
         except OSError as error:
@@ -248,14 +246,17 @@ class HostKey:
     async def _compare(self, keys: Sequence[bytes]) -> None:
         """Raise `HostKeyError` unless these keys open what the other processes of the store seal."""
         own = [_id_of(key).hex() for key in keys]
-        record = await self._store.read(_RECORD)
-        if record is not None and record.value.decode("latin-1") not in own:
-            raise HostKeyError(
-                f"key is not that of this store: it has {', '.join(own)}, and the store was last sealed with"
-                f" {record.value.decode('latin-1')}; list that one, too: the newest key first, former ones after it"
-            )
-        if record is None or record.value.decode("latin-1") != own[0]:
-            # Of processes that start at once with different keys the second one is refused at its next start.
+        while True:
+            record = await self._store.read(_RECORD)
+            last = None if record is None else record.value.decode("latin-1")
+            if last is not None and last not in own:
+                raise HostKeyError(
+                    f"key is not that of this store: it has {', '.join(own)}, and the store was last sealed with"
+                    f" {last}; list that one, too: the newest key first, former ones after it"
+                )
+            if last == own[0]:
+                return
+            # Of processes that start at once with different keys, the second one is refused.
             with suppress(StoreConflict):
                 await self._store.commit(_RECORD, own[0].encode(), expected=0 if record is None else record.revision)
 

@@ -13,7 +13,7 @@ from toolplug.catalog.plan import Plan
 from toolplug.config.units import timestamp
 from toolplug.execution.user_auth import ScopeOf, no_scope
 from toolplug.part_protocols.approvals import Ticket, TicketState
-from toolplug.signatures.values import canonical, decode_arguments
+from toolplug.signatures.values import canonical, decode_arguments, encode_value
 from toolplug.stores.store import name_digest, tenant_digest
 
 TICKETS = "approval/"
@@ -180,6 +180,11 @@ def ticket_of(ticket_id: str, kept: StoredApproval) -> Ticket:
         kept.get("grant"),
         None if asked_at is None else timestamp(asked_at),
     )
+
+
+def changes_of(ticket: Ticket) -> dict[str, str]:
+    """Return what the audit line says of arguments that a person has put in place of the caller's."""
+    return {} if ticket.asked_arguments is None else {"ran": encode_value(ticket.arguments) or ""}
 
 
 def show_ticket(ticket_id: str, kept: StoredApproval) -> dict[str, object]:

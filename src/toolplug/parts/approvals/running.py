@@ -49,6 +49,7 @@ from toolplug.parts.approvals.records import (
     WAITING,
     StoredApproval,
     approved_key,
+    changes_of,
     digest_call,
     equal_key,
     question_of,
@@ -59,7 +60,6 @@ from toolplug.parts.approvals.records import (
 )
 from toolplug.parts.approvals.settings import ApprovalSettings
 from toolplug.parts.approvals.terms import NO_TOOLS, check_owner, check_terms
-from toolplug.signatures.values import encode_value
 from toolplug.stores.store import Record, Store, key_pages
 
 _GATE = "approval"
@@ -257,8 +257,7 @@ class Approvals:
         except ApiError as error:
             audit(event, error.code, by, "approval", request_id, decided=decided)
             raise
-        more = {"ran": encode_value(ticket.arguments) or ""} if ticket.asked_arguments is not None else {}
-        more |= {"grant": made} if made else {}
+        more = {**changes_of(ticket), **({"grant": made} if made else {})}
         audit(event, "done", by, f"approval:{ticket.id}", request_id, None, decided=decided, **more)
         if self.events is None:
             await leave_untold(self._store, ticket)
