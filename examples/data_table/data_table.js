@@ -226,8 +226,8 @@ function showSession({ state, error, retryInMs }) {
     notify(`${error.message} Trying again in ${Math.ceil(retryInMs / 1000)} s; calls wait for a while.`, "Try now");
   } else if (state === "closed") {
     // To a host that has started again, the session's own token is one of nobody.
-    const message = error?.status === 401 ? "The host no longer has this session. The rows are still here." : error?.message;
-    notify(message ?? "The session is closed.", "Start a new session");
+    const why = error?.status === 401 ? "the host no longer has this session" : (error?.message.split("; ")[0] ?? "the session is closed");
+    notify(`${why[0].toUpperCase()}${why.slice(1)}. The rows are still here.`, "Start a new session");
   } else {
     by("notice").hidden = true;
   }

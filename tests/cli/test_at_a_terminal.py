@@ -101,9 +101,10 @@ def test_starting_the_providers_shows_progress_at_a_terminal_unless_quiet(
 def test_a_status_has_a_colour_unless_no_color_is_set(tmp_path: Path, write: Callable[..., Path]) -> None:
     write(HELLO)
     assert "\x1b[33munknown_tool" in at_terminal(tmp_path, "call", "nothing")
-    plain = at_terminal(tmp_path, "call", "nothing", NO_COLOR="1")
-    assert "unknown_tool" in plain
-    assert "\x1b[3" not in plain
+    for unwanted in {"NO_COLOR": "1"}, {"TERM": "dumb"}:
+        plain = at_terminal(tmp_path, "call", "nothing", **unwanted)
+        assert "unknown_tool" in plain
+        assert "\x1b[3" not in plain
 
 
 @pytest.mark.requirement("C-10-completion")

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.host.conftest import Package
 
-from toolplug.cli.logs import log_service
+from toolplug.cli.logs import AuditLines, log_service
 from toolplug.cli.main import main
 
 pytestmark = pytest.mark.requirement("I33-8-terminal")
@@ -87,6 +87,14 @@ def test_a_result_is_pretty_on_a_terminal_and_as_it_came_when_piped(
     monkeypatch.setenv("NO_COLOR", "1")
     plain = terminal("call", "describe")
     assert plain.startswith('{\n  "name": ') or "\x1b[3" not in plain
+
+
+def test_audit_lines_for_people_have_no_colours_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    line = {"event": "tool.call", "outcome": "denied", "principal": "ada", "tenant": "default", "target": "wipe"}
+    fields = {"name": "toolplug.audit", "levelno": logging.INFO, "levelname": "INFO", "msg": json.dumps(line)}
+    text = AuditLines().format(logging.makeLogRecord(fields))
+    assert text.endswith("INFO toolplug.audit: tool.call 'wipe' denied, by 'ada' of 'default'")
 
 
 @pytest.mark.usefixtures("shops")

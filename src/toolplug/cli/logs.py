@@ -56,8 +56,8 @@ class HumanLines(logging.Formatter):
         trace = _trace(record) if self._traces else ""
         line = super().format(record)
         colour = LEVEL_COLOURS.get(record.levelno)
-        if colour is not None and sys.stderr.isatty():
-            line = line.replace(record.levelname, paint(record.levelname, colour), 1)
+        if colour is not None:
+            line = line.replace(record.levelname, _paint(record.levelname, colour), 1)
         return f"{line}\n{trace}" if trace else line
 
 
@@ -96,8 +96,13 @@ class AuditLines(HumanLines):
         event, outcome, target = line["event"], line["outcome"], line["target"]
         about = f" {target!r}" if target else ""
         why = f" ({' '.join(clean_text(line['reason']).split())})" if "reason" in line else ""
-        text = f"{event}{about} {paint(outcome, 'yellow')}{why}, by {line['principal']!r} of {line['tenant']!r}"
+        text = f"{event}{about} {_paint(outcome, 'yellow')}{why}, by {line['principal']!r} of {line['tenant']!r}"
         return super().format(logging.makeLogRecord({**vars(record), "msg": text, "args": ()}))
+
+
+def _paint(text: str, colour: str) -> str:
+    """Return the text in a colour where the log is read at a terminal, and not in a file."""
+    return paint(text, colour) if sys.stderr.isatty() else text
 
 
 def _trace(record: logging.LogRecord) -> str:

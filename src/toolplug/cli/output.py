@@ -186,8 +186,12 @@ def print_result(output: str, status: str | None, hint: str = "") -> None:
 
 
 def paint(text: str, colour: str) -> str:
-    """Return the text in a colour, unless `NO_COLOR` is set. `typer.echo` drops colours where there is no terminal."""
-    return text if os.environ.get("NO_COLOR") else typer.style(text, fg=colour)
+    """Return the text in a colour, unless `NO_COLOR` is set or the terminal is a dumb one.
+
+    `typer.echo` drops colours where there is no terminal.
+    """
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return text if plain else typer.style(text, fg=colour)
 
 
 def print_progress(progress: float, total: float | None = None, message: str | None = None) -> None:
