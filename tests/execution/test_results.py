@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import datetime
 import enum
@@ -10,6 +11,7 @@ import math
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -299,6 +301,13 @@ async def test_the_log_says_which_part_of_a_result_is_not_json(
 
     assert await harness.call(returning(value)) == NOT_JSON
     assert f"result of tool 'tool' of provider 'plays' is not JSON: {what} (call c1)" in caplog.messages
+
+
+@pytest.mark.requirement("C-3-not-json")
+async def test_the_log_says_that_a_call_was_not_awaited(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    with closing(asyncio.sleep(0)) as forgotten:
+        assert await harness.call(returning([forgotten])) == NOT_JSON
+    assert "is not JSON: coroutine that was not awaited at /0 (call c1)" in caplog.text
 
 
 @pytest.mark.requirement("C-3-not-json-pointer")

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from itertools import chain
@@ -263,7 +263,8 @@ def _serialise(value: object, pointer: str) -> object:
         return value.model_dump(mode="json") if isinstance(value, BaseModel) else _ANY.to_python(value, mode="json")
     except (PydanticSerializationError, UnicodeDecodeError, ValueError) as error:
         what = "cycle" if "Circular reference" in str(error) else type(value).__name__
-        raise NotJson(what, pointer) from error.__cause__
+        slip = " that was not awaited" if isinstance(value, Coroutine) else ""
+        raise NotJson(f"{what}{slip}", pointer) from error.__cause__
 
 
 def _plain_text(text: str, pointer: str) -> str:
