@@ -88,20 +88,21 @@ def test_a_file_in_a_folder_that_several_distributions_share_is_of_the_one_that_
     other = distribution(tmp_path, {"acme/toll.py": b"FEE = 1\n"}, "other")
     (tmp_path / "acme" / "more").mkdir()
     (tmp_path / "acme" / "more" / "deep.py").write_bytes(b"")
-    assert hashed(tmp_path, own, other).unlisted == ()
+    # What none of them lists is new to each: Python imports it under their common name.
+    assert hashed(tmp_path, own, other).unlisted == ("acme/more/deep.py",)
     # One whose path ends in the same way is not the one that the other lists.
     (tmp_path / "acme" / "oll.py").write_bytes(b"")
     (tmp_path / "acme" / "x").mkdir()
     stray = distribution(tmp_path, {"y/acme/oll.py": b""}, "stray")
-    assert hashed(tmp_path, own, other, stray).unlisted == ("acme/oll.py",)
+    assert hashed(tmp_path, own, other, stray).unlisted == ("acme/more/deep.py", "acme/oll.py")
 
 
-def test_a_package_below_a_namespace_has_all_that_is_below_it(tmp_path: Path) -> None:
+def test_a_package_below_a_namespace_has_all_that_is_below_the_namespace(tmp_path: Path) -> None:
     own = distribution(tmp_path, {"acme/tax/__init__.py": b"", "acme/tax/deep/one.py": b""})
     (tmp_path / "acme" / "tax" / "deep" / "deeper").mkdir()
     (tmp_path / "acme" / "tax" / "deep" / "deeper" / "evil.py").write_bytes(b"")
     (tmp_path / "acme" / "toll.py").write_bytes(b"")
-    assert hashed(tmp_path, own).unlisted == ("acme/tax/deep/deeper/evil.py",)
+    assert hashed(tmp_path, own).unlisted == ("acme/tax/deep/deeper/evil.py", "acme/toll.py")
 
 
 def test_a_new_file_of_the_metadata_counts_and_those_of_the_installer_do_not(tmp_path: Path) -> None:
