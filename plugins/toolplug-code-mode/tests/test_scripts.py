@@ -35,6 +35,7 @@ async def test_the_last_value_is_the_result_and_what_is_printed_is_kept(serve: S
     [
         ("[float('nan'), {'a': float('-inf')}]", ["NaN", {"a": "-Infinity"}]),
         ("10**5000 == 10**5000, 10**5000", [True, f"1{'0' * 5000}"]),
+        ("2**100_000", "an integer of 100,001 bits"),
         ("deep(300)", f"{'[' * 300}1{']' * 300}"),
         ("deep(20_000)", "a list that is nested too deeply to be shown"),
     ],

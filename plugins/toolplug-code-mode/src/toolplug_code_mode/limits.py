@@ -60,3 +60,5 @@ MAX_EQUAL = 20
 """Runs of equal scripts of one caller that are looked at."""
 MAX_BITS = 14_000
 """Bits of an integer in JSON: Python reads 4,300 digits, and no more."""
+MAX_BITS_OF_TEXT = 100_000
+"""Bits of an integer that is shown as a text, 30,000 digits; of a longer one only how long it is."""

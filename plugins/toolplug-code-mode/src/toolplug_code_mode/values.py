@@ -12,7 +12,7 @@ from pydantic_core import to_json, to_jsonable_python
 from pydantic_monty import ExternalSettledResult
 
 from toolplug import ToolResult, ToolStatus
-from toolplug_code_mode.limits import MAX_BITS, MAX_PRINTED, MAX_TRACEBACK
+from toolplug_code_mode.limits import MAX_BITS, MAX_BITS_OF_TEXT, MAX_PRINTED, MAX_TRACEBACK
 
 Settled = ExternalSettledResult
 """The answer to a call, as the interpreter takes it: a value, or an exception."""
@@ -64,9 +64,11 @@ def _exact(value: object) -> object:
         return {key: _exact(each) for key, each in cast("dict[str, object]", value).items()}
     if isinstance(value, list):
         return [_exact(each) for each in cast("list[object]", value)]
+    bits = value.bit_length() if isinstance(value, int) else 0
+    if bits > MAX_BITS_OF_TEXT:
+        return f"an integer of {bits:,} bits"  # its digits take time by their square
     is_number = not isinstance(value, float) or isfinite(value)
-    is_short = not isinstance(value, int) or value.bit_length() <= MAX_BITS
-    return value if is_number and is_short else to_json(value, inf_nan_mode="constants").decode()
+    return value if is_number and bits <= MAX_BITS else to_json(value, inf_nan_mode="constants").decode()
 
 
 class Printed:
