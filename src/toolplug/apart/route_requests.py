@@ -34,7 +34,7 @@ _LENGTH = re.compile(r"[0-9]+")
 _OF_CONNECTION = frozenset(
     ("connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade")
 )
-"""What says how the bytes of a connection are read, which is the server's: others' answers follow on it."""
+"""What says how the bytes of a connection are read, which is the server's: answers of other requests follow on it."""
 
 
 class ServedRequest:

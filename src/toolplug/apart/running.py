@@ -292,7 +292,7 @@ class RunningProvider(Peer):
 
         def report(progress: float, total: float | None = None, message: str | None = None) -> None:
             if any(isinstance(each, float) and not isfinite(each) for each in (progress, total)):
-                return  # as in the host, which tells nobody of it
+                return  # as in the host, which drops it too
             # A message of any length, or that is no text, must not end the process.
             said = None if message is None else str(message)[:MAX_LINE].encode("utf-8", "replace").decode()
             note = {"note": "progress", "id": number, "of": [progress, total, said]}

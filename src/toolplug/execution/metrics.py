@@ -77,7 +77,7 @@ class HostMetrics:
         return self._registry
 
     async def load(self) -> library_types.CollectorRegistry:
-        """Return `registry`, for which prometheus-client is imported beside the loop."""
+        """Return `registry`, for which prometheus-client is imported in a thread."""
         await import_in_thread("prometheus_client.exposition")
         return self.registry
 

@@ -4,6 +4,7 @@ from toolplug.exports import loader, make_lister
 
 HOMES = {
     "BackgroundTasks": "toolplug.runtime.tasks",
+    "KeyedLocks": "toolplug.runtime.keyed_locks",
     "LeastRecentlyUsed": "toolplug.runtime.lru",
     "LoopTimeout": "toolplug.runtime.timers",
     "TooManyWaiting": "toolplug.runtime.threads",

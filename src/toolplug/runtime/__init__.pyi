@@ -2,6 +2,7 @@
 
 from toolplug.crashes import log_crash
 from toolplug.runtime.duplicates import first_repeated
+from toolplug.runtime.keyed_locks import KeyedLocks
 from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.runtime.tasks import BackgroundTasks, wait_for_results
 from toolplug.runtime.threads import TooManyWaiting, import_in_thread, in_own_thread
@@ -9,6 +10,7 @@ from toolplug.runtime.timers import LoopTimeout
 
 __all__ = [
     "BackgroundTasks",
+    "KeyedLocks",
     "LeastRecentlyUsed",
     "LoopTimeout",
     "TooManyWaiting",

@@ -13,12 +13,20 @@ K = TypeVar("K", bound=Hashable)
 class KeyedLocks(Generic[K]):
     """Locks by key. A lock exists only as long as a task holds it or waits for it, so that any number of keys may come.
 
-    async with locks.of("a"):
-        ...
+    ```python
+    from toolplug.runtime import KeyedLocks
+
+    locks = KeyedLocks[str]()
+
+
+    async def count(name: str, counts: dict[str, int]) -> None:
+        async with locks.of(name):
+            counts[name] = counts.get(name, 0) + 1
+    ```
     """
 
     def __init__(self) -> None:
-        # Weak, so that nobody counts the holders: a waiting task's own frame keeps the lock of its key alive.
+        # Weak, so that no holder is counted: a waiting task's own frame keeps the lock of its key alive.
         self._locks: WeakValueDictionary[K, asyncio.Lock] = WeakValueDictionary()
 
     def of(self, key: K) -> asyncio.Lock:

@@ -51,7 +51,7 @@ def anyio_backend() -> object:
 def _without_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give each module at once: a virtual loop waits for no thread that imports it."""
 
-    async def loaded(name: str) -> object:
+    async def loaded(name: str, *, after: str = "") -> object:
         return import_module(name)
 
     monkeypatch.setattr(oauth, "import_in_thread", loaded)

@@ -5,7 +5,6 @@ A key has the tenant and the subject of the caller: the id of a task is of use t
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 from collections.abc import Callable
@@ -13,11 +12,11 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from secrets import token_hex
 from typing import Any, NamedTuple, TypedDict, cast
-from weakref import WeakValueDictionary
 
 from toolplug import Principal
 from toolplug.catalog import dump_json, load_json
 from toolplug.errors import InvalidJson, StoreConflict
+from toolplug.runtime import KeyedLocks
 from toolplug.stores import Store, tenant_digest
 
 PREFIX = "tasks/"
@@ -80,7 +79,7 @@ class TaskRecords:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._adding = WeakValueDictionary[str, asyncio.Lock]()
+        self._adding: KeyedLocks[str] = KeyedLocks()
 
     async def add(self, whose: TaskOwner, owner: str, message: str, timeout_s: float) -> tuple[str, StoredTask] | None:
         """Keep a new task that the process `owner` runs, and return its key and what is kept.
@@ -89,7 +88,7 @@ class TaskRecords:
         """
         before = _keys_of(whose.caller)
         # A caller's calls become tasks one by one: all at once would count none of each other.
-        async with self._adding.setdefault(before, asyncio.Lock()):
+        async with self._adding.of(before):
             if len(await self._store.keys(before, limit=MAX_TASKS)) >= MAX_TASKS:
                 return None
             return await self._add(whose, owner, message, timeout_s)

@@ -58,9 +58,9 @@ def environment_parts(
     """Return what a process of this interpreter needs to import these modules; outer folders first.
 
     Of a folder on the host's path that is no part of an installation, as one of a working copy, only modules and
-    packages are a part: an operator's configuration may be beside them. An environment of its own has what is installed
-    in it; of the folders that its `.pth` files name, only those in a granted one, as the packages there are not the
-    ones to say what they may read. Raises `InvalidDefinition` for an interpreter that does not start.
+    packages are a part: an operator's configuration may be next to them. An environment of its own has what is
+    installed in it; of the folders that its `.pth` files name, only those in a granted one, as the packages there are
+    not the ones to say what they may read. Raises `InvalidDefinition` for an interpreter that does not start.
     """
     prefix, base_prefix, path = _ask_host() if python == sys.executable else _ask(python)
     parts: dict[str, str | None] = {}
@@ -77,7 +77,7 @@ def environment_parts(
         if folder.startswith(whole) or not os.path.isdir(folder):
             continue
         if os.path.basename(folder) in _PACKAGES:
-            parts[folder] = None  # Debian has those of pip beside its prefix, in /usr/local
+            parts[folder] = None  # Debian has those of pip in /usr/local
         elif not folder.startswith(f"{prefix.rstrip('/')}/"):
             parts |= dict.fromkeys(_importable(folder))
     for name in modules:

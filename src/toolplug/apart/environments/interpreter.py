@@ -1,7 +1,7 @@
 """The environment of another interpreter: what is installed there, found without running a line of it.
 
 The interpreter is asked for its folders with `-I -S`, which reads no `.pth` file and imports nothing of the
-environment. It runs as the host does: an interpreter that a package has brought or leads astray is not run at all.
+environment. It runs as the host does: an interpreter that a package has brought or misled is not run at all.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def read_environment(python: str) -> PythonEnvironment:
 
 
 def _find_replaced(prefix: Path) -> Iterator[str]:
-    """Yield the files of packages, as their installer has listed them, that stand in for the interpreter's own."""
+    """Yield the files of packages, as their installer has listed them, that replace the interpreter's own."""
     for pattern in ("lib*/python*/site-packages/*.dist-info/RECORD", "Lib/site-packages/*.dist-info/RECORD"):
         for record in prefix.glob(pattern):
             folder = record.parent.parent

@@ -372,5 +372,5 @@ def _find(view: GrantView, arguments: dict[str, object], options: str, counted: 
 
 
 def _digest_of_options(options: Mapping[str, object], scope: str) -> str:
-    """Return the digest of what a call has beside its arguments: options, and the scope of its credentials."""
+    """Return the digest of what a call has besides its arguments: options, and the scope of its credentials."""
     return digest_of([dict(options), scope] if scope else dict(options))

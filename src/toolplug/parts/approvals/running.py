@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Generator, Mapping
 from contextlib import aclosing, contextmanager, suppress
@@ -10,12 +9,10 @@ from datetime import datetime
 from functools import partial
 from secrets import token_hex
 from typing import NamedTuple
-from weakref import WeakValueDictionary
 
 from toolplug.catalog.call import DECIDE_SCOPE, EMPTY, CallContext, Principal, ToolCall, ToolResult
 from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.catalog.plan import Plan, Refusal
-from toolplug.catalog.text import clean_text
 from toolplug.errors import ApiError, InvalidJson, StoreConflict, StoreError
 from toolplug.execution.accounting import audit
 from toolplug.execution.results import denied_result, limited_result, unavailable
@@ -59,7 +56,8 @@ from toolplug.parts.approvals.records import (
     waiting_key,
 )
 from toolplug.parts.approvals.settings import ApprovalSettings
-from toolplug.parts.approvals.terms import NO_TOOLS, check_owner, check_terms
+from toolplug.parts.approvals.terms import NO_TOOLS, check_owner, check_terms, reason_of
+from toolplug.runtime.keyed_locks import KeyedLocks
 from toolplug.stores.store import Record, Store, key_pages
 
 _GATE = "approval"
@@ -110,7 +108,7 @@ class Approvals:
         self.grants: Grants = Grants(store, scope_of)
         # Without a step in between: of a call that a grant allows, nothing else is asked.
         self.claim_at_once: ClaimAtOnce = self.grants.claim_at_once
-        self._asking = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
+        self._asking: KeyedLocks[tuple[str, str]] = KeyedLocks()
         self.events: TicketEvents | None = None
 
     async def claim(
@@ -288,7 +286,7 @@ class Approvals:
             if terms.grant is not None:
                 await self.grants.check_room(kept)
             kept["state"], kept["decided_by"] = _DECIDED[decision], by.subject
-            kept["decided_at"], kept["reason"] = self._store.now(), terms.reason and clean_text(terms.reason)
+            kept["decided_at"], kept["reason"] = self._store.now(), reason_of(terms)
             if checked is not None:
                 kept["ran"] = checked
             try:
@@ -325,7 +323,7 @@ class Approvals:
         if index is not None and (asked := await self._still_waiting(kept, index.value)) is not None:
             return _refuse(call, *asked)
         # One after the other: calls that come at once would count none of each other, and take the tenant's places.
-        async with self._asking.setdefault((kept["tenant"], kept["subject"]), asyncio.Lock()):
+        async with self._asking.of((kept["tenant"], kept["subject"])):
             refusal = await self._full(kept)
             if refusal is None:
                 return await self._ask(call, kept, index)

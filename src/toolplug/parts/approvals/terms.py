@@ -8,6 +8,7 @@ from time import perf_counter
 
 from toolplug.catalog.call import DECIDE_SCOPE, EMPTY, CallContext, Principal, ToolCall
 from toolplug.catalog.plan import NO_GRANTS, GrantRule, NeedsApproval, Tool
+from toolplug.catalog.text import clean_text
 from toolplug.config.units import format_duration
 from toolplug.errors import AccessError, ApiError, InvalidArguments
 from toolplug.execution.executor import LazyExecutor, ToolExecutor
@@ -57,6 +58,11 @@ def check_owner(kept: StoredApproval, by: Principal, own: str | None, terms: Dec
     if own is None and terms.grant is not None and (kept["by_caller"] or not by.has_scope(DECIDE_SCOPE)):
         message = "a grant needs somebody with approvals:write, and under {ask: caller} the caller makes none"
         raise ApiError("grant_not_allowed", message, "grant")
+
+
+def reason_of(terms: DecisionTerms) -> str | None:
+    """Return the reason that a person gives, without characters that are not seen."""
+    return terms.reason and clean_text(terms.reason)
 
 
 async def check_terms(

@@ -372,6 +372,4 @@ async def issuers_module() -> ModuleType:
     """Return `issuers`, which imports the SDK. Raises `ToolUnavailable` without it."""
     if find_spec("mcp") is None:
         raise ToolUnavailable("user_auth.oauth needs the extra: pip install 'toolplug[mcp]'", code="not_installed")
-    # The whole SDK first: of two threads that import different parts of it at once, one gets an incomplete module.
-    await import_in_thread("mcp")
-    return await import_in_thread("toolplug.parts.credentials.issuers")
+    return await import_in_thread("toolplug.parts.credentials.issuers", after="mcp")

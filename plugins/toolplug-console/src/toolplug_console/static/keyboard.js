@@ -55,7 +55,7 @@ const isDrawn = (node) => node.isConnected && node.offsetHeight > 0;
 
 /**
  * The keyboard keeps its place: a button that was disabled for a moment gets the focus back; where what had it is gone,
- * the list beside it gets it, else what was around it. Not the next button: who presses Enter twice would do two things.
+ * the list next to it gets it, else what was around it. Not the next button: who presses Enter twice would do two things.
  */
 export function keepFocus(root) {
   let path = [];  // what has the focus, and what is around it

@@ -25,8 +25,8 @@ _SKIPPED = frozenset(
     {"del", "delText", "moveFrom", "instrText", "Fallback", "pPr", "rPr", "sectPr", "sdtPr", "tblPr", "trPr", "tcPr"}
 )
 """Elements without text of the document: deleted text, codes of fields, a second form of the same, properties."""
-_BESIDE = ("footnotes", "endnotes", "comments.", "diagrams/data", "charts/chart")
-"""The beginnings of parts with text that stands beside that of the document, in the order in which it follows."""
+_PARTS_WITH_TEXT = ("footnotes", "endnotes", "comments.", "diagrams/data", "charts/chart")
+"""The beginnings of parts with text of their own, in the order in which it follows."""
 _CHARACTERS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-", "softHyphen": ""}
 _LEVELS = 6
 
@@ -90,7 +90,7 @@ def read_docx(name: str, content: bytes) -> tuple[str, list[str]]:
     levels = _heading_levels(parts)
     embedded = _embedded_text(parts, main)
     texts = [_Body(levels, embedded).text(root)]
-    for kind in _BESIDE:
+    for kind in _PARTS_WITH_TEXT:
         texts += [_part_text(parts, part, levels) for part in parts.names(f"word/{kind}")]
     headers = dict.fromkeys(_part_text(parts, part, levels) for part in parts.names("word/header"))
     footers = dict.fromkeys(_part_text(parts, part, levels) for part in parts.names("word/footer"))

@@ -81,8 +81,8 @@ class ServerPlanner:
         level = LimitLevel(self._level, server.limits, partial(server.origin, "limits"))
         self._builder = PlanBuilder(services, level, of_one_tenant=server.name.tenant is not None)
         self._policy_origin = server.origin("policy")
-        # That of a server of one tenant.
         self.own_gates: tuple[Gate, ...] = ()
+        """Of a server of one tenant."""
         if server.name.tenant is not None:
             self.own_gates = (TenantsGate(frozenset({server.name.tenant}), server.origin()),)
 

@@ -16,6 +16,7 @@ import json5
 import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from toolplug.catalog.exact_json import as_list
 from toolplug.config.document import parse_document
 from toolplug.config.nearest import nearest
 from toolplug.config.units import own_text, right_shape
@@ -142,10 +143,6 @@ def _json(data: bytes, file: Path) -> object:
             raise ConfigError([problem_at(str(file), mark, "not_json", f"not JSON: {error.msg}")]) from None
 
 
-def _list(value: object) -> list[object]:
-    return cast("list[object]", value) if isinstance(value, list) else []
-
-
 def _mapping(value: object) -> dict[str, object]:
     return cast("dict[str, object]", value) if isinstance(value, dict) else {}  # keys of all three formats are text
 
@@ -168,7 +165,7 @@ def _server_lists(whole: Mapping[str, object]) -> Iterator[tuple[tuple[str, ...]
     """Yield the first place of servers that the file has, then that of each project (Claude Code)."""
     for path in SECTIONS:
         found: object = _below(whole, path)
-        if isinstance(found, dict) or any(map(_mapping, _list(found))):
+        if isinstance(found, dict) or any(map(_mapping, as_list(found))):
             yield path, found
             break
     for name, project in _mapping(whole.get("projects")).items():
