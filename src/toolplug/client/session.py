@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from functools import partial
 
-from toolplug.catalog.call import CallContext
-from toolplug.catalog.trace_context import trace_context
+from toolplug.catalog.call import CallContext, trace_context
 from toolplug.client.answering import Answer, Progress, answer
 from toolplug.client.backoff import Backoff
 from toolplug.client.events import EventStream, ToolCancelled, ToolRequest

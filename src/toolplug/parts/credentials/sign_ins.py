@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from toolplug.catalog.call import Principal
 from toolplug.errors import StoreConflict, Unsealable
 from toolplug.execution.user_auth import AuthOwner
-from toolplug.host.keys.host_key import Sealer
+from toolplug.host.keys import Sealer
 from toolplug.parts.credentials.tokens import UserTokens
 from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.stores.store import Store, name_digest

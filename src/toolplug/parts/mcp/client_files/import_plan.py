@@ -10,9 +10,8 @@ from pathlib import Path
 
 from toolplug.catalog.text import pluralize
 from toolplug.cli.output import echo
-from toolplug.config.document import parse_document, read_document
+from toolplug.config.document import Value, parse_document, read_document
 from toolplug.config.masking import find_secrets, named_arguments
-from toolplug.config.yaml_tree import Value
 from toolplug.errors import Problem
 from toolplug.parts.mcp.client_files.reading import ClientServer, read_client_file
 from toolplug.parts.mcp.client_files.yaml_insertion import section_text, with_servers

@@ -7,8 +7,16 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from toolplug.config.document import Document, decode_source, parse_document
-from toolplug.config.yaml_tree import MappingNode, Mark, ScalarValue, Value, resolve_scalar
+from toolplug.config.document import (
+    Document,
+    MappingNode,
+    Mark,
+    ScalarValue,
+    Value,
+    decode_source,
+    parse_document,
+    resolve_scalar,
+)
 from toolplug.errors import ConfigError
 from toolplug.parts.mcp.settings import SECTION
 
