@@ -11,6 +11,9 @@ _RUN = re.compile(r"[^\W_]+")
 """Letters and digits that are written together."""
 _MARKED_RUN = re.compile(r"(?:[^\W_]|[\u0300-\u036f\u0900-\u0963\u0966-\u096f\u0971-\u0df3])+")
 """The same with their marks: the vowels of the scripts of India are marks, and `\\w` has none of them."""
+_ACCENTS = re.compile("[\u0300-\u036f]")
+_STROKES = str.maketrans("đħłøŧ", "dhlot")
+"""Letters with an accent that cannot be taken off."""
 _ASCII_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _WITHOUT_SPACES = r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+"
 """Scripts whose words are not separated, which are read as pairs of characters. Compiled at its first use: 11 ms."""
@@ -19,6 +22,12 @@ _NO_LETTERS = bytes(code if code > 127 or chr(code).isalnum() else 32 for code i
 _LOWER = bytes(range(256)).lower()
 _NO_NAME = bytes(code for code in range(128) if not chr(code).isalnum())
 """Bytes between the words of a name."""
+
+
+def _without_accents(word: str) -> str:
+    """Return a word as it is often typed: `meteo` for `météo`. The marks of other scripts are letters, and stay."""
+    return normalize("NFC", _ACCENTS.sub("", normalize("NFD", word.translate(_STROKES))))
+
 
 _STOP = (
     "a about all am an and any are as at be by can could do does doing done for from get give had has have how i if in"
@@ -42,9 +51,11 @@ _STOP = (
     " את אני אל של על עם לי זה זאת או כל מה איך"
     " का की के को से में पर है हैं और या यह एक मुझे मेरे मेरी मेरा क्या"
 )
-STOP_WORDS: frozenset[str] = frozenset(_STOP.casefold().split())
+_STOP_AS_WRITTEN = frozenset(_STOP.casefold().split())
+STOP_WORDS: frozenset[str] = _STOP_AS_WRITTEN | {*map(_without_accents, _STOP_AS_WRITTEN)} - {"fur", "uber"}
 """Words that say nothing about which tool is meant: English, German, French, Spanish, Russian, Arabic, Greek, Hebrew,
-Hindi. Those of more languages in Latin letters would be words about tools in another one: `door` is one in Dutch."""
+Hindi. Those of more languages in Latin letters would be words about tools in another one: `door` is one in Dutch,
+and so would `für` and `über` without accents."""
 
 _TALK = (
     "away back big later left much next now open please quickly say says show soon today tomorrow tonight until week"
@@ -53,7 +64,7 @@ _TALK = (
     " mercredi jeudi vendredi samedi dimanche hoy ayer mañana ahora hasta semana lunes martes miércoles jueves viernes"
     " sábado domingo"
 )
-SMALL_TALK: frozenset[str] = frozenset(_TALK.split())
+SMALL_TALK: frozenset[str] = frozenset([*_TALK.split(), *map(_without_accents, _TALK.split())])
 """Words of time and of politeness: a request has them, and that no tool has one says nothing."""
 
 
@@ -116,7 +127,7 @@ def _divide_letters(run: str) -> list[str]:
         return divide_run(run)
     if _without_spaces().search(run):
         return list(_divide_without_spaces(run))
-    return [_singular(run.casefold())]
+    return [_without_accents(_singular(run.casefold()))]
 
 
 def _divide_without_spaces(run: str) -> Iterator[str]:
