@@ -64,7 +64,7 @@ def read_below(folder: int, path: str, most: int) -> bytes:
 def opened_file(folder: int, path: str) -> Generator[int]:
     """Open a file below an open folder and give its descriptor. Raises `FileRefused` for whatever is no file there.
 
-    Hidden files and those that Python has compiled are none of a skill: its folder may have those of an editor, or of git.
+    Hidden files and what Python has compiled are none of a skill: its folder may have those of an editor, or of git.
     """
     parts = path.removeprefix("./").split("/")  # as instructions link their files
     if not all(_is_served(part) and part and "\0" not in part for part in parts) or len(parts) > MAX_DEPTH:
