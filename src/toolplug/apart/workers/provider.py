@@ -23,7 +23,7 @@ from toolplug.apart.limits import FIRST_PAUSE_S, LONGEST_PAUSE_S
 from toolplug.apart.metrics import ProcessMetrics, WorkersMetrics, decode_families
 from toolplug.apart.processes import ProcessTarget
 from toolplug.apart.provider import NOTHING_OFFERED, ApartProvider
-from toolplug.apart.values import Head, ProcessCrash, decode_error
+from toolplug.apart.values import NOT_VALID, Head, ProcessCrash, decode_error
 from toolplug.apart.workers.limits import (
     CLOSE_WORKER_S,
     DESCRIBE_WORKER_S,
@@ -269,7 +269,7 @@ class DialledProvider(ApartProvider):
             late = "it did not answer in time" if isinstance(error, TimeoutError) else str(error)
             # One that is served by this process already ends so, too, when it looks for the others of the host.
             _LOG.debug("provider %r: a worker that dialled in is gone before it served: %s", self.key, late)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+        except NOT_VALID:
             _LOG.warning("provider %r: a worker that dialled in sent what is not valid", self.key)
         finally:
             link.abort()
@@ -335,7 +335,7 @@ class DialledProvider(ApartProvider):
             _LOG.info("provider %r: %s has dialled in (%d now); it is not confined", self.key, name, len(self._workers))
             taken = True
             return worker
-        except (ConfigError, KeyError, TypeError, ValueError) as error:
+        except (ConfigError, *NOT_VALID) as error:
             reason = str(error) if isinstance(error, ConfigError) else "what it lists is not valid"
             await self._refuse(link, reason, "correct its package", name=name)
         except (ProviderError, ProcessCrash) as error:
