@@ -32,7 +32,7 @@ from toolplug.apart.limits import (
 from toolplug.apart.metrics import ProcessMetrics, WorkersMetrics, decode_families
 from toolplug.apart.processes import ProcessTarget
 from toolplug.apart.provider import NOTHING_OFFERED, ApartProvider
-from toolplug.apart.values import Head, ProcessCrash, decode_error
+from toolplug.apart.values import NOT_VALID, Head, ProcessCrash, decode_error
 from toolplug.apart.workers.link import Receive, Send, WorkerLink
 from toolplug.catalog.call import CallContext, ToolCall
 from toolplug.catalog.exact_json import dump_json
