@@ -433,36 +433,6 @@ def test_what_is_no_http_is_refused_in_our_words_and_an_upgrade_adds_no_line(
     assert not any("upgrade" in line.lower() or "websocket" in line.lower() for line in service.lines[lines:])
 
 
-WEBSOCKET = (
-    b"Connection: Upgrade",
-    b"Upgrade: websocket",
-    b"Sec-WebSocket-Version: 13",
-    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
-)
-
-
-@pytest.mark.requirement("C-5-edge-head")
-@pytest.mark.parametrize(
-    ("method", "more", "status"),
-    [
-        (b"GET", [], 404),
-        (b"POST", [b"Content-Length: 0"], 404),
-        (b"GET", [b"Content-Length: 5"], 400),
-        (b"GET", [b"Transfer-Encoding: chunked"], 400),
-        (b"GET", [b"X-Field: x"] * 200, 400),
-    ],
-)
-def test_a_request_for_a_worker_s_socket_is_answered_whatever_it_is(
-    service: Serving, connect: Connect, method: bytes, more: list[bytes], status: int
-) -> None:
-    lines = len(service.lines)
-    wire = connect()
-    head = [method + b" /v1/workers/nobody HTTP/1.1", b"Host: localhost", *WEBSOCKET, *more]
-    wire.send(b"\r\n".join([*head, b"\r\n"]))
-    assert wire.response()[0] == status
-    assert not any("handshake" in line for line in service.lines[lines:])
-
-
 H2C = (b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c", b"HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABk")
 """What Java's own client sends with its first request."""
 

@@ -59,7 +59,7 @@ class FamilyReader:
 
     def __init__(self) -> None:
         self.families: list[Metric] = []
-        self._room = _Room()
+        self._budget = _SampleBudget()
 
     def add(self, given: Any) -> None:
         """Read a message. Raises one of `NOT_VALID` if it has none."""
@@ -77,7 +77,7 @@ class FamilyReader:
                 # Of a family `a` there is no sample `another`: that may be the name of one of the host's.
                 if sample.startswith(name) and sample[len(name) :] in _SUFFIXES and all(map(_LABEL.fullmatch, labels)):
                     texts = {key: str(text) for key, text in labels.items()}
-                    if self._room.takes(texts):
+                    if self._budget.takes(texts):
                         family.add_sample(sample, texts, float(value))
 
 
@@ -88,7 +88,7 @@ def decode_families(given: Any) -> list[Metric]:
     return reader.families
 
 
-class _Room:
+class _SampleBudget:
     """What is left of the bounds of one process's samples."""
 
     def __init__(self) -> None:
@@ -126,10 +126,10 @@ class ProcessMetrics(Collector):
     def restart(self) -> None:
         """Take note that a new process follows, whose counters begin at nothing."""
         self.restarts += 1
-        kept, room = list(self.collect())[:-1], _Room()
+        kept, budget = list(self.collect())[:-1], _SampleBudget()
         for family in kept:
             # Those of the process that has ended come first. One with other labels in each would fill the memory.
-            family.samples = [each for each in family.samples if _rises(family, each) and room.takes(each.labels)]
+            family.samples = [each for each in family.samples if _rises(family, each) and budget.takes(each.labels)]
         kept = [family for family in kept if family.samples][:MAX_FAMILIES]
         self._reached = {_series_of(sample): sample.value for family in kept for sample in family.samples}
         self._before = {family.name: family for family in kept}
