@@ -24,7 +24,7 @@ class Sent(NamedTuple):
 
 
 class WhoServer:
-    """The server; `sent` is every request. `refused` tokens are answered with `refusal`, and `closed` all without a token."""
+    """The server; `sent` is every request. `refused` tokens get `refusal`, and all without a token if `closed`."""
 
     def __init__(self, *, handshake: bool = False, closed: bool = False) -> None:
         app = _made().streamable_http_app()
