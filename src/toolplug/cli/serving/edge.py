@@ -300,6 +300,10 @@ class _EdgeConnection(HttpToolsProtocol):
         super().on_message_begin()
         self._in_head = True
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a field. Blanks after its value are no part of it (RFC 9112, section 5.1), and the parser leaves them."""
+        super().on_header(name, value.rstrip(b" \t"))
+
     def on_headers_complete(self) -> None:
         """Start the request."""
         self._in_head = False
