@@ -301,7 +301,7 @@ class _EdgeConnection(HttpToolsProtocol):
         self._in_head = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a field. Blanks after its value are no part of it (RFC 9112, section 5.1), and the parser leaves them."""
+        """Take a field without the blanks after its value, which the parser leaves (RFC 9112, section 5.1)."""
         super().on_header(name, value.rstrip(b" \t"))
 
     def on_headers_complete(self) -> None:
