@@ -34,8 +34,8 @@ from toolplug.host.file.settings import (
     ProviderSettings,
     ToolsetSettings,
 )
-from toolplug.host.keys.host_key import FILE as KEY_FILE
-from toolplug.host.keys.host_key import MOST_KEYS
+from toolplug.host.keys import FILE as KEY_FILE
+from toolplug.host.keys import MOST_KEYS
 from toolplug.host.quotas.settings import QuotaLimits, Quotas
 from toolplug.parts.credentials.settings import LoginClient
 from toolplug.parts.mcp.settings import McpServerSettings, OAuthSettings

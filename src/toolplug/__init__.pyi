@@ -21,15 +21,23 @@ from toolplug.foreign.definitions import foreign_definition
 from toolplug.foreign.named_objects import import_object
 from toolplug.hookspecs import hookimpl, hookspec
 from toolplug.host.host import Host, open_host
-from toolplug.host.keys.host_key import Sealer
+from toolplug.host.keys import Sealer
 from toolplug.host.tool_infos import CallableTools
 from toolplug.integrations.foreign_tools import ForeignTool, ForeignTools
 from toolplug.mcp_extensions import McpExtension
 from toolplug.model_apis.stubs import Expansion, expand_builtin_tools
 from toolplug.net.checked_transport import checked_transport
 from toolplug.net.egress import Egress
-from toolplug.part_protocols.approvals import NO_APPROVALS, HostApprovals, PartApprovals, RevokedGrant, Ticket
-from toolplug.part_protocols.host_part import HostPart, PartServices, RunningPart
+from toolplug.part_protocols import (
+    NO_APPROVALS,
+    HostApprovals,
+    HostPart,
+    PartApprovals,
+    PartServices,
+    RevokedGrant,
+    RunningPart,
+    Ticket,
+)
 from toolplug.providers.authoring import route, tool
 from toolplug.providers.entry import ProviderRecord
 from toolplug.providers.offering.decorators import prompt, resource

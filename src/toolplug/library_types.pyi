@@ -29,12 +29,10 @@ from toolplug.execution.resolved_limits import ResolvedLimits
 from toolplug.execution.run import UnknownCalls
 from toolplug.host.artifacts import Artifacts
 from toolplug.host.file.configuration import Configuration
-from toolplug.host.keys.host_key import Sealer
+from toolplug.host.keys import Sealer
 from toolplug.host.quotas.settings import Quotas
 from toolplug.locking.reader import LockCheck
-from toolplug.part_protocols.approvals import HostApprovals, RevokedGrant, Ticket
-from toolplug.part_protocols.host_part import HostPart
-from toolplug.part_protocols.sessions import HostSession, HostSessions
+from toolplug.part_protocols import HostApprovals, HostPart, HostSession, HostSessions, RevokedGrant, Ticket
 from toolplug.providers.routes import BoundRoute
 from toolplug.runtime.tasks import in_slices
 from toolplug.runtime.threads import FairThreads, in_own_thread

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolplug.catalog.schema import MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_SCHEMA_NODES, Schema
+from toolplug.catalog.schema_walk import MAX_EXPANDED_REFERENCES
 from toolplug.catalog.validation.compiled import MAX_REPORTED, is_json_schema
-from toolplug.catalog.validation.schema_references import MAX_EXPANDED_REFERENCES
 from toolplug.errors import InvalidDefinition
 
 Json = Mapping[str, object]

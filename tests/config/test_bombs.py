@@ -8,12 +8,13 @@ import pytest
 import yaml
 
 from toolplug.config.composer import Composer, YamlRefused
-from toolplug.config.document import MAX_DOCUMENT_BYTES, parse_document
-from toolplug.config.yaml_tree import (
+from toolplug.config.document import (
     MAX_DEPTH,
+    MAX_DOCUMENT_BYTES,
     MAX_EXPANDED_BYTES,
     MAX_NODES,
     MAX_PROBLEMS,
+    parse_document,
 )
 from toolplug.errors import ConfigError
 

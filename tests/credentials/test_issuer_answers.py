@@ -14,7 +14,7 @@ import pytest
 from toolplug.catalog.call import Principal
 from toolplug.errors import ToolUnavailable
 from toolplug.execution.user_auth import AuthOwner, UserOAuth
-from toolplug.host.keys.host_key import Sealer
+from toolplug.host.keys import Sealer
 from toolplug.net.egress import Egress
 from toolplug.net.issuer_answers import MAX_TOKEN_CHARS, InvalidAnswer, IssuedTokens, read_tokens
 from toolplug.parts.credentials.issuers import UnknownClient

@@ -15,7 +15,7 @@ from tests.virtual_time import VIRTUAL, virtual_clock
 
 from toolplug.catalog.call import Principal
 from toolplug.execution.user_auth import AuthOwner, UserOAuth
-from toolplug.host.keys.host_key import Sealer
+from toolplug.host.keys import Sealer
 from toolplug.parts.credentials.issuers import SignInFailed, find_issuer
 from toolplug.parts.credentials.records import LIFE_S, BegunSignIn, SignIns, UserTokens
 from toolplug.stores.memory import MemoryStore

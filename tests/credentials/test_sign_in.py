@@ -26,7 +26,7 @@ from tests.responses.backend.scripted import ScriptedBackend
 from toolplug import Host, Principal, open_host
 from toolplug.errors import HostKeyError
 from toolplug.execution.user_auth import AuthOwner
-from toolplug.host.keys.host_key import FILE, rotate_keys
+from toolplug.host.keys import FILE, rotate_keys
 from toolplug.http import create_app
 from toolplug.parts.credentials.issuers import is_same_issuer
 from toolplug.parts.credentials.oauth import OAuthCredentials

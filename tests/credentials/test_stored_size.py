@@ -9,7 +9,7 @@ import pytest
 
 from toolplug.catalog.call import Principal
 from toolplug.execution.user_auth import AuthOwner
-from toolplug.host.keys.host_key import Sealer
+from toolplug.host.keys import Sealer
 from toolplug.parts.credentials.records import TokenRecords, UserConnection, UserTokens, user_key
 from toolplug.sqlite.store import SqliteStore
 

@@ -14,9 +14,8 @@ from tests.faulty_store import FaultyStore
 from tests.virtual_time import VIRTUAL, VirtualLoop, pass_time, virtual_clock
 
 from toolplug.catalog.plan import Refusal
-from toolplug.cluster.limits import ClusterConcurrency
+from toolplug.cluster.limits import ClusterConcurrency, ClusterRate
 from toolplug.cluster.processes import LEASE_S, PREFIX, Processes
-from toolplug.cluster.rate import ClusterRate
 from toolplug.stores.memory import MemoryStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I17-4-cluster")]

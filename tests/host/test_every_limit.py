@@ -11,9 +11,8 @@ import pytest
 from toolplug import CallContext, FunctionProvider, tool
 from toolplug.catalog.definition import ToolDefinition, ToolHints
 from toolplug.catalog.plan import Plan
-from toolplug.cluster.limits import ClusterLimits
+from toolplug.cluster.limits import ClusterLimits, ClusterRate
 from toolplug.cluster.processes import Processes
-from toolplug.cluster.rate import ClusterRate
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.limiters import AbandonedCallLimit, SourceSwitch

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from toolplug import FunctionProvider, Principal, ProviderContext, Sealer, open_host
 from toolplug.errors import ConfigError, HostKeyError, Unsealable
-from toolplug.host.keys.host_key import FILE, HostKey, rotate_keys
+from toolplug.host.keys import FILE, HostKey, rotate_keys
 from toolplug.stores.memory import MemoryStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I38-host-key")]

@@ -15,8 +15,8 @@ from tests.http.test_jwt import SECTION, bearing, token
 
 from toolplug import Host, Principal, ToolCall, open_host
 from toolplug.catalog.exact_json import as_object
-from toolplug.host.keys.decision_key import HEADER as DECISION_KEY
-from toolplug.host.keys.decision_key import DecisionKey
+from toolplug.host.keys import HEADER as DECISION_KEY
+from toolplug.host.keys import DecisionKey
 from toolplug.http import create_app
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-5-own-call")]

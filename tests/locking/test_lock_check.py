@@ -13,11 +13,11 @@ from tests.locking.shop import install_all
 
 from toolplug import ConfigError
 from toolplug.host.file.configuration import Configuration, read_configuration
-from toolplug.locking import search_path
+from toolplug.locking import installed
+from toolplug.locking.installed import SearchPath, host_path, path_of
 from toolplug.locking.lock_file import Lock, LockedProvider, read_lock, write_lock
 from toolplug.locking.making import make_lock
 from toolplug.locking.reader import lock_of, name_python, with_lock
-from toolplug.locking.search_path import SearchPath, host_path, path_of
 from toolplug.packages.entry_points import find_installed
 
 pytestmark = pytest.mark.requirement("I36-lock")
@@ -189,7 +189,7 @@ def test_each_file_of_a_loose_package_counts_up_to_a_number(tmp_path: Path, monk
     (tmp_path / "loose" / "inner").mkdir()
     (tmp_path / "loose" / "inner" / "c.py").write_text("")
     assert digest() != renamed
-    monkeypatch.setattr(search_path, "_MAX_LOOSE", 1)
+    monkeypatch.setattr(installed, "_MAX_LOOSE", 1)
     of_two = digest()
     (tmp_path / "loose" / "inner" / "c.py").write_text("CHANGED = 1\n")
     assert digest() == of_two, "only the first is hashed"

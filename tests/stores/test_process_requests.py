@@ -12,8 +12,15 @@ from tests.faulty_store import FaultyStore
 from tests.virtual_time import VIRTUAL, pass_time, virtual_clock
 
 from toolplug.cluster.followed import FollowedRecords
-from toolplug.cluster.process_requests import ProcessRequests, Topic, wait_until_applied
-from toolplug.cluster.processes import LEASE_S, RENEWED_EVERY_S, Processes, running_processes
+from toolplug.cluster.processes import (
+    LEASE_S,
+    RENEWED_EVERY_S,
+    Processes,
+    ProcessRequests,
+    Topic,
+    running_processes,
+    wait_until_applied,
+)
 from toolplug.errors import StoreUnavailable
 from toolplug.stores.memory import MemoryStore
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from toolplug.stores.changes import Waiting
 from toolplug.stores.store import Event, Events
-from toolplug.stores.waiting import Waiting
 
 pytestmark = pytest.mark.anyio
 NOTHING = Events(known=True)

@@ -10,6 +10,7 @@ from typing import cast
 import orjson
 
 from toolplug.catalog.exact_json import dump_json
+from toolplug.catalog.schema_walk import References
 from toolplug.catalog.validation.compiled import (
     TOO_LARGE_TO_VALIDATE,
     CompiledSchema,
@@ -20,7 +21,6 @@ from toolplug.catalog.validation.compiled import (
     is_json_schema,
 )
 from toolplug.catalog.validation.patterns import check_patterns
-from toolplug.catalog.validation.schema_references import References
 from toolplug.errors import InvalidDefinition
 
 MAX_SCHEMA_BYTES = 64 * 1024

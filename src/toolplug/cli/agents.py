@@ -14,12 +14,12 @@ from toolplug.cli.event_loop import async_command
 from toolplug.cli.options import TenantOptions, config_file, operator
 from toolplug.cli.output import print_answer, print_listing
 from toolplug.cli.store import open_shared_store
-from toolplug.cluster.process_requests import wait_until_applied
+from toolplug.cluster.processes import wait_until_applied
 from toolplug.errors import ApiError, StoreConflict
 from toolplug.execution.accounting import audit_block
 from toolplug.host.file.configuration import read_beside_host
 from toolplug.host.file.toolset_entries import ToolsetEntries, is_agent_id
-from toolplug.host.tenant_records import TenantRecords
+from toolplug.host.store_records import TenantRecords
 from toolplug.host.toolsets.records import (
     ALLOWLISTS,
     BINDINGS,

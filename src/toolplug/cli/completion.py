@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.cli.options import found_config
-from toolplug.host.keys.private_file import replace_private
+from toolplug.host.private_file import replace_private
 
 MAX_TOOLS = 2_000
 """Tools that the cache keeps of one catalog."""

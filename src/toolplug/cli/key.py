@@ -13,8 +13,8 @@ from toolplug.cli.options import ConfigOption, JsonOption, config_file
 from toolplug.cli.output import print_answer
 from toolplug.errors import ConfigError, HostKeyError, Problem, StoreError
 from toolplug.host.file.configuration import Configuration, read_beside_host
-from toolplug.host.keys.host_key import FILE, HostKey, KeyFile, rotate_keys
-from toolplug.host.keys.private_file import new_key
+from toolplug.host.keys import FILE, HostKey, KeyFile, rotate_keys
+from toolplug.host.private_file import new_key
 from toolplug.packages.entry_points import find_installed
 
 app: typer.Typer = typer.Typer(name="key", help="The key of the host, which seals secrets.", no_args_is_help=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from toolplug.config.yaml_tree import (
+from toolplug.config.document import (
     MAX_DEPTH,
     MAX_EXPANDED_BYTES,
     MAX_NODES,

@@ -18,7 +18,9 @@ from toolplug.catalog.schema_walk import (
     SCHEMA_LISTS,
     SCHEMAS,
     SCHEMAS_BY_NAME,
+    CircularReferences,
     Path,
+    References,
     SchemaObject,
     at_pointer,
     pointer_part,
@@ -26,7 +28,6 @@ from toolplug.catalog.schema_walk import (
 )
 from toolplug.catalog.text import clean_text, cleaned_json, hidden_character, in_one_line
 from toolplug.catalog.validation.patterns import MAX_PATTERNS, MAX_PATTERNS_KIB, automaton_kib
-from toolplug.catalog.validation.schema_references import CircularReferences, References
 from toolplug.errors import HiddenCharacter, InvalidDefinition
 from toolplug.foreign.schema_repair import NOT_A_VALUE, is_address, repair_schema
 

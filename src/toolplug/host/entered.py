@@ -17,14 +17,14 @@ from toolplug.host.file.packages import only_installed
 from toolplug.host.file.settings import HostSettings
 from toolplug.host.file.tool_servers import SERVER_KIND, ToolServers
 from toolplug.host.file.user_auth_entries import list_user_auth
-from toolplug.host.keys.decision_key import DecisionKey
+from toolplug.host.keys import DecisionKey
 from toolplug.host.opening.parts import Parts
 from toolplug.host.operations import Operations
 from toolplug.host.quotas.quota_use import QuotaUse
 from toolplug.host.tool_infos import CatalogPage
 from toolplug.host.toolsets.service import ToolsetService
 from toolplug.host.views import AgentReach, reach_of
-from toolplug.part_protocols.host_part import HostPart
+from toolplug.part_protocols import HostPart
 from toolplug.providers.entry import ProviderRecord
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.stores.store import Store

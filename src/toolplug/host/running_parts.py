@@ -23,9 +23,18 @@ from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource
 from toolplug.execution.resolved_limits import LimitLevel
 from toolplug.host.file.configuration import Configuration
-from toolplug.part_protocols.approvals import NO_APPROVALS, HostApprovals, PartApprovals
-from toolplug.part_protocols.host_part import HostPart, PartGate, PartServices, RunningPart
-from toolplug.part_protocols.sessions import NO_SESSIONS, HostSession, HostSessions
+from toolplug.part_protocols import (
+    NO_APPROVALS,
+    NO_SESSIONS,
+    HostApprovals,
+    HostPart,
+    HostSession,
+    HostSessions,
+    PartApprovals,
+    PartGate,
+    PartServices,
+    RunningPart,
+)
 from toolplug.providers.lifecycle import CLOSE_S, START_S, await_step, run_step
 from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.runtime.tasks import SingleFlight

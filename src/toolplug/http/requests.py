@@ -22,14 +22,14 @@ from toolplug.catalog.call import (
     Frame,
     Principal,
     current_frame,
+    trace_context,
 )
 from toolplug.catalog.catalog import Catalog
-from toolplug.catalog.trace_context import trace_context
 from toolplug.execution.executor import ToolExecutor, open_catalog
 from toolplug.host.host import Host
-from toolplug.http.bodies.body_memory import DEFAULT_BODY_MEMORY, BodyMemory
+from toolplug.http.bodies.request_body import DEFAULT_BODY_MEMORY, BodyMemory
 from toolplug.http.errors import HttpProblem, invalid_request
-from toolplug.part_protocols.sessions import HostSession
+from toolplug.part_protocols import HostSession
 from toolplug.runtime.duplicates import first_repeated
 
 CLIENT_GONE = 499

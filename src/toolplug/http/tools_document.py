@@ -21,8 +21,16 @@ from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.exact_json import as_list, dump_json, load_own_json
 from toolplug.catalog.render import describe, with_items
 from toolplug.catalog.schema import Schema
-from toolplug.catalog.schema_walk import NO_VALUE, REFERENCES, Path, SchemaObject, at_pointer, pointer_part, subschemas
-from toolplug.catalog.validation.schema_references import References
+from toolplug.catalog.schema_walk import (
+    NO_VALUE,
+    REFERENCES,
+    Path,
+    References,
+    SchemaObject,
+    at_pointer,
+    pointer_part,
+    subschemas,
+)
 from toolplug.foreign.schema_repair import repair_schema
 from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.runtime.threads import in_own_thread

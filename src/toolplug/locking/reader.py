@@ -25,7 +25,7 @@ from toolplug.host.file.configuration import Coded, Configuration, Source, read_
 from toolplug.locking import compiled
 from toolplug.locking.compiled import check_compiled
 from toolplug.locking.files import COMPILED, FilesUnreadable, PackageFiles, hash_file, top_of
-from toolplug.locking.installed import InstalledPackages, PackageNow
+from toolplug.locking.installed import InstalledPackages, PackageNow, SearchPath, changed_or_new, host_path, path_of
 from toolplug.locking.lock_file import (
     LOCK_FILE,
     SHORT,
@@ -35,7 +35,6 @@ from toolplug.locking.lock_file import (
     LockedProvider,
     read_lock,
 )
-from toolplug.locking.search_path import SearchPath, changed_or_new, host_path, path_of
 from toolplug.packages.entry_points import Installed, InstalledProvider
 from toolplug.providers.entry import ProviderEntry, ProviderState
 

@@ -7,11 +7,9 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 
-from toolplug.config.document import Section
+from toolplug.config.document import MAX_PROBLEMS, Section, Value
 from toolplug.config.masking import mask_secrets
-from toolplug.config.model_shape import Shapes
-from toolplug.config.problems import key_hint, read_secret_files, secrets_of, validate_section
-from toolplug.config.yaml_tree import MAX_PROBLEMS, Value
+from toolplug.config.problems import Shapes, key_hint, read_secret_files, secrets_of, validate_section
 from toolplug.errors import ConfigError, Problem
 from toolplug.packages.loading import ProviderType
 from toolplug.providers.entry import ProviderEntry

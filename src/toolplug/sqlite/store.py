@@ -29,6 +29,7 @@ from toolplug.sqlite.writer import Writer, last_commit, remove_volatile
 from toolplug.stores.changes import (
     BatchResult,
     Request,
+    Waiting,
     check_count,
     check_key,
     check_keys,
@@ -38,7 +39,6 @@ from toolplug.stores.changes import (
 )
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import KEPT_EVENTS, VOLATILE, Change, Event, Events, Missed, Record, Store
-from toolplug.stores.waiting import Waiting
 
 # `Store.watch` promises to report a commit of another process 250 ms after it at the latest.
 _POLL_S = 0.2

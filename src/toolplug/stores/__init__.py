@@ -20,7 +20,7 @@ HOMES = {
     "Request": "toolplug.stores.changes",
     "Store": "toolplug.stores.store",
     "StoreOpener": "toolplug.stores.open",
-    "Waiting": "toolplug.stores.waiting",
+    "Waiting": "toolplug.stores.changes",
     "apply_changes": "toolplug.stores.changes",
     "check_count": "toolplug.stores.changes",
     "check_key": "toolplug.stores.changes",

@@ -7,6 +7,7 @@ from toolplug.stores.changes import (
     Extension,
     Head,
     Request,
+    Waiting,
     apply_changes,
     check_count,
     check_key,
@@ -30,7 +31,6 @@ from toolplug.stores.store import (
     every_key,
     tenant_digest,
 )
-from toolplug.stores.waiting import Waiting
 
 __all__ = [
     "INLINE_BYTES",

@@ -17,6 +17,7 @@ from toolplug.stores.changes import (
     Counters,
     Head,
     Request,
+    Waiting,
     apply_changes,
     check_count,
     check_key,
@@ -26,7 +27,6 @@ from toolplug.stores.changes import (
     checked_extension,
 )
 from toolplug.stores.store import KEPT_EVENTS, Change, Event, Events, Missed, Record, Store
-from toolplug.stores.waiting import Waiting
 
 _PURGE_EVERY_S = 1.0
 

@@ -14,8 +14,15 @@ from toolplug.catalog.render import describe
 from toolplug.errors import ApiError
 from toolplug.toolsets.saved.document import NotePart, ToolRefPart
 from toolplug.toolsets.saved.equipped import chosen_only, equip
-from toolplug.toolsets.saved.notes import MAX_NOTES, MAX_NOTES_BYTES, NotesAdded, note_text, with_notes, without_notes
-from toolplug.toolsets.saved.saved_toolset import SavedToolset
+from toolplug.toolsets.saved.saved_toolset import (
+    MAX_NOTES,
+    MAX_NOTES_BYTES,
+    NotesAdded,
+    SavedToolset,
+    note_text,
+    with_notes,
+    without_notes,
+)
 
 READ = plain_tool("read", description="Read.").definition
 WRITE = plain_tool("write", description="").definition

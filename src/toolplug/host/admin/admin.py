@@ -20,14 +20,12 @@ from pydantic import TypeAdapter
 
 from toolplug.catalog.call import OPERATOR, Principal
 from toolplug.cluster.followed import Follower
-from toolplug.cluster.process_requests import Topic
-from toolplug.cluster.processes import RunningProcess, running_processes
-from toolplug.config.yaml_tree import shown_path
+from toolplug.cluster.processes import RunningProcess, Topic, running_processes
+from toolplug.config.document import shown_path
 from toolplug.errors import ConfigError, Problem, StoreConflict, StoreError, StoreUnavailable
 from toolplug.execution.accounting import audit_block
 from toolplug.execution.plans import NO_RULE
 from toolplug.host.admin.reload import NOTHING, Reloaded, check_unchangeable, wanted_providers
-from toolplug.host.admin.store_identity import hash_key
 from toolplug.host.file.configuration import Configuration, with_enabled
 from toolplug.host.file.plugin_hooks import hooks_of_plugins
 from toolplug.host.file.provider_entries import SECTION as PROVIDERS
@@ -41,6 +39,7 @@ from toolplug.host.file.values import (
     value_changes,
 )
 from toolplug.host.opening.parts import Parts
+from toolplug.host.store_records import hash_key
 from toolplug.providers.plugins.registration import specifications
 from toolplug.runtime.threads import in_own_thread
 from toolplug.stores.store import VOLATILE, Change

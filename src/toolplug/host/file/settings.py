@@ -22,7 +22,7 @@ from toolplug.execution.accounting import DEFAULT_NAMESPACE
 from toolplug.execution.plans import Policy, ToolRule
 from toolplug.execution.resolved_limits import NO_LIMITS, Limits
 from toolplug.execution.user_auth import UserAuth
-from toolplug.host.keys.host_key import KeySetting
+from toolplug.host.keys import KeySetting
 from toolplug.host.quotas.settings import NO_QUOTAS, Quotas
 from toolplug.net.egress import Egress
 from toolplug.providers.entry import OnFailure

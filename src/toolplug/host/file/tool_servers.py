@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from toolplug.catalog.call import Principal
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ToolDefinition
-from toolplug.cluster.process_requests import ProcessRequests
+from toolplug.cluster.processes import ProcessRequests
 from toolplug.config.document import Document
 from toolplug.errors import ApiError, Problem
 from toolplug.execution.live import LiveCatalog
@@ -25,7 +25,7 @@ from toolplug.execution.resolved_limits import Limits
 from toolplug.execution.user_auth import UserAuth
 from toolplug.host.file.settings import Scope
 from toolplug.mcp_extensions import McpExtension
-from toolplug.part_protocols.host_part import HostPart
+from toolplug.part_protocols import HostPart
 from toolplug.stores.store import Store
 from toolplug.toolsets.toolset import SharedSource, Source
 

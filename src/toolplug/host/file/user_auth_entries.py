@@ -12,7 +12,7 @@ from toolplug.host.file.provider_entries import ProviderEntries
 from toolplug.host.file.settings import HostSettings
 from toolplug.host.file.tool_servers import SECTION as SERVERS
 from toolplug.host.file.tool_servers import SERVER_KIND, ServerEntries
-from toolplug.host.keys.host_key import SET_KEY
+from toolplug.host.keys import SET_KEY
 from toolplug.providers.planning import KIND as PROVIDER
 
 

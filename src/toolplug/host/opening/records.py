@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from toolplug.cluster.limits import ClusterLimits
-from toolplug.cluster.process_requests import ProcessRequests
-from toolplug.cluster.processes import Processes
+from toolplug.cluster.processes import Processes, ProcessRequests
 from toolplug.execution.resolved_limits import DEFAULT_DRAIN_S
 from toolplug.host.file.configuration import Configuration, CurrentConfiguration
 from toolplug.host.operations import MeasuredStore

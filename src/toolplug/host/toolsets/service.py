@@ -13,7 +13,7 @@ from toolplug.catalog.call import Principal
 from toolplug.catalog.definition import Offer, Offered
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering
 from toolplug.cluster.followed import FollowedRecords
-from toolplug.cluster.process_requests import ProcessRequests
+from toolplug.cluster.processes import ProcessRequests
 from toolplug.errors import ApiError, ConfigError, InvalidDefinition, Problem
 from toolplug.execution.accounting import audit, audit_block
 from toolplug.execution.plans import CallServices
@@ -23,7 +23,7 @@ from toolplug.host.file.part_sections import built_in
 from toolplug.host.file.settings import MCP, PROVIDER, Scope, ToolsetSettings, split_source
 from toolplug.host.file.tool_servers import SECTION, ConfiguredServer, ToolServers, server_kind
 from toolplug.host.file.toolset_entries import is_agent_id
-from toolplug.host.tenant_records import TenantRecords
+from toolplug.host.store_records import TenantRecords
 from toolplug.host.toolsets.records import (
     ALLOWLISTS,
     BINDINGS,

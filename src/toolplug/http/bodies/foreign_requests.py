@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from toolplug.catalog.exact_json import as_object, dump_json, load_json
-from toolplug.config.model_shape import Shapes, known_keys, models_in, shapes_at
+from toolplug.config.problems import Shapes, known_keys, models_in, shapes_at
 from toolplug.model_apis.stubs import CHOICE
 
 HEADER: Final = "Toolplug-Warnings"

@@ -19,7 +19,7 @@ from toolplug.errors import ApiError
 from toolplug.execution.user_auth import AuthOwner, UserAuth
 from toolplug.host.file.configuration import read_beside_host
 from toolplug.host.file.user_auth_entries import list_user_auth
-from toolplug.host.keys.host_key import HostKey
+from toolplug.host.keys import HostKey
 from toolplug.net.egress import Egress
 from toolplug.packages.entry_points import find_installed
 from toolplug.parts.credentials.oauth import OAuthCredentials

@@ -16,7 +16,7 @@ from toolplug.catalog.call import CREDENTIAL_NEEDED, SIGN_IN_NEEDED, Principal
 from toolplug.config.units import timestamp
 from toolplug.errors import StoreConflict, ToolUnavailable, Unsealable
 from toolplug.execution.user_auth import AuthOwner, UserOAuth
-from toolplug.host.keys.host_key import Sealer
+from toolplug.host.keys import Sealer
 from toolplug.net.egress import Egress
 from toolplug.parts.credentials.records import (
     AskedSignIn,

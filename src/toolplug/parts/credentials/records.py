@@ -26,7 +26,7 @@ from pydantic import BaseModel, TypeAdapter
 from toolplug.catalog.call import Principal
 from toolplug.errors import StoreConflict, Unsealable
 from toolplug.execution.user_auth import AuthOwner
-from toolplug.host.keys.host_key import Sealer
+from toolplug.host.keys import Sealer
 from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.stores.store import Record, Store, key_pages, name_digest, tenant_digest
 

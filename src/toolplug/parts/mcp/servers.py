@@ -20,11 +20,10 @@ from toolplug.catalog.call import OPERATOR, Principal
 from toolplug.cluster.followed import FollowedRecords
 from toolplug.errors import ApiError, StoreError
 from toolplug.execution.accounting import audit_block
-from toolplug.host.admin.store_identity import hash_key
 from toolplug.host.file.tool_servers import ServerServices
 from toolplug.host.host import Host
 from toolplug.host.quotas.settings import quota_exceeded
-from toolplug.host.tenant_records import TenantRecords
+from toolplug.host.store_records import TenantRecords, hash_key
 from toolplug.parts.mcp.client.connection import Connections
 from toolplug.parts.mcp.client.connection_strategies import BackgroundCloses
 from toolplug.parts.mcp.client.server_config import ADDED, Server, config_hash

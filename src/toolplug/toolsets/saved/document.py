@@ -14,20 +14,23 @@ from pydantic_core import PydanticCustomError
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import Note
 from toolplug.catalog.text import clean_text
-from toolplug.config.document import parse_document
-from toolplug.config.yaml_tree import Value
+from toolplug.config.document import Value, parse_document
 from toolplug.errors import ApiError
 from toolplug.runtime.duplicates import first_repeated
-from toolplug.toolsets.saved.notes import MAX_NOTE, MAX_NOTES, NOTE_NAME, check_limits, note_text
 from toolplug.toolsets.saved.saved_toolset import (
     MAX_DESCRIPTION,
+    MAX_NOTE,
+    MAX_NOTES,
     MAX_TOOLS,
+    NOTE_NAME,
     TOOLSET_NAME,
     SavedNote,
     SavedToolset,
     ToolNotes,
     ToolReference,
+    check_limits,
     check_saved,
+    note_text,
     resolved_or_away,
 )
 

@@ -13,8 +13,8 @@ from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import Note
 from toolplug.catalog.text import clean_text
 from toolplug.cluster.followed import FollowedRecords
-from toolplug.cluster.process_requests import ProcessRequests
-from toolplug.config.yaml_tree import Value
+from toolplug.cluster.processes import ProcessRequests
+from toolplug.config.document import Value
 from toolplug.errors import ApiError, StoreConflict, StoreError, ToolplugError
 from toolplug.execution.accounting import audit
 from toolplug.runtime.keyed_locks import KeyedLocks
@@ -23,10 +23,11 @@ from toolplug.runtime.threads import FairThreads
 from toolplug.stores.store import Store
 from toolplug.toolsets.saved.document import Document, document_fields, import_toolset, yaml_fields
 from toolplug.toolsets.saved.equipped import EquippedToolsets, chosen_only, equip
-from toolplug.toolsets.saved.notes import NotesAdded, NotesRemoved, with_notes, without_notes
 from toolplug.toolsets.saved.saved_records import EQUIPPED, EquippedChoice, SavedRecords, StoredRecord, equipped_key
 from toolplug.toolsets.saved.saved_toolset import (
     Caller,
+    NotesAdded,
+    NotesRemoved,
     SavedToolset,
     ShownToolset,
     ToolReference,
@@ -36,6 +37,8 @@ from toolplug.toolsets.saved.saved_toolset import (
     is_toolset_name,
     noted_tool,
     resolve_reference,
+    with_notes,
+    without_notes,
 )
 
 MAX_TOOLSETS = 100

@@ -1,13 +1,22 @@
-"""Records of tenants in the store, one for each name, which running hosts and the command line share."""
+"""What the host itself keeps in its store: records of tenants, one for each name, a key for hashes, and the host's id.
+
+Running hosts and the command line share the records of tenants.
+
+`mcp-hash-key`  32 random bytes, the key for hashes of values that must not be guessed
+"""
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import secrets
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel
 
+from toolplug.errors import StoreConflict
 from toolplug.stores.store import Store, every_key, name_digest
 
 _LOG = logging.getLogger("toolplug.host")
@@ -66,3 +75,23 @@ class TenantRecords(Generic[R]):
     async def delete(self, *name: str | None) -> Written:
         key = self.key(*name)
         return Written(key, await self._store.commit(key, None))
+
+
+_HASH_KEY = "mcp-hash-key"
+_KEY_BYTES = 32
+_HOST_ID = 16
+
+
+async def hash_key(store: Store) -> bytes:
+    """Return the store's key for hashes of configurations, made by the first caller. Raises `StoreError`."""
+    with suppress(StoreConflict):
+        # Of all processes that start at once the first one makes it; the others read it below.
+        await store.commit(_HASH_KEY, secrets.token_bytes(_KEY_BYTES), expected=0)
+    found = await store.read(_HASH_KEY)
+    assert found is not None, "this record is never deleted"
+    return found.value
+
+
+def host_id(key: bytes) -> str:
+    """Return the id of the host whose store has this key for hashes: the same in each of its processes."""
+    return hashlib.sha256(b"host id " + key).hexdigest()[:_HOST_ID]

@@ -1,7 +1,8 @@
-"""The key of the host: it seals what the host or a provider keeps where others could read or change it.
+"""The keys of a host: the one that seals what must stay secret, and the one with which a person decides without `auth`.
 
-`key:` gives it, or it is made at its first use in `host.key`, next to the store's file. The first key seals, every key
-opens. The fingerprint of the key that seals is kept in the store:
+The first seals what the host or a provider keeps where others could read or change it. `key:` gives it, or it is made
+at its first use in `host.key`, next to the store's file. The first key seals, every key opens. The fingerprint of the
+key that seals is kept in the store:
 
 `host-key`  the fingerprint, 16 hex digits
 
@@ -14,22 +15,24 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import logging
 import os
 import re
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from hmac import compare_digest
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Protocol, cast
+from typing import Annotated, NamedTuple, Protocol, Self, cast
 
 from pydantic import AfterValidator, Discriminator, Field, SecretStr, Tag
 
 from toolplug.config.units import FileMapping, shape_error
 from toolplug.errors import HostKeyError, StoreConflict, StoreError, Unsealable
-from toolplug.host.keys.private_file import KEY_TEXT, make_private, new_key, read_private, replace_private
+from toolplug.host.private_file import KEY_TEXT, make_private, new_key, read_private, replace_private
 from toolplug.runtime.threads import in_own_thread
 from toolplug.stores.store import Store
 
@@ -284,3 +287,44 @@ def rotate_keys(file: Path) -> int:
     except OSError as error:
         raise HostKeyError(f"the host's key {file} cannot be written: {error}") from None
     return len(keys)
+
+
+DECISION_FILE = "decide.key"
+"""In the state folder of the host, readable for its user alone."""
+
+HEADER = "X-Toolplug-Decide"
+"""The header of a request that decides."""
+
+_LOG = logging.getLogger("toolplug.host")
+
+
+class DecisionKey(NamedTuple):
+    """The key as text, and the file that holds it; None for a host without files, whose key is in memory only."""
+
+    text: str
+    file: Path | None
+
+    @classmethod
+    def open(cls, folder: Path | None) -> Self:
+        """Return the key of the file in this folder, which is made if there is no valid one; blocks.
+
+        The processes of one folder have the same key. If the file cannot be written, it is in memory, with a warning.
+        """
+        made = new_key()
+        if folder is None:
+            return cls(made, None)
+        file = folder / DECISION_FILE
+        try:
+            return cls(read_private(file, KEY_TEXT) or make_private(file, made, KEY_TEXT), file)
+        except OSError as error:
+            _LOG.warning("the decision key is kept in memory only, as %s cannot be written: %s", file, error)
+            return cls(made, None)
+
+    @property
+    def header(self) -> str:
+        """The line to send with a decision."""
+        return f"{HEADER}: {self.text}"
+
+    def matches(self, given: bytes | None) -> bool:
+        """Return whether this is the key; takes the same time for every wrong one of its length."""
+        return given is not None and compare_digest(self.text.encode(), given)

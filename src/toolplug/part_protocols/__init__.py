@@ -1,1 +1,0 @@
-"""What a host and its parts know of one another."""
