@@ -17,7 +17,7 @@ from tests.http.conversation import HOST, Conversation
 
 from toolplug import open_host
 from toolplug.http import create_app
-from toolplug.http.bodies.request_body import SPOOLED_OVER
+from toolplug.http.bodies.body_memory import SPOOLED_OVER
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("sample_package")]
 

@@ -1,4 +1,4 @@
-"""The limits of one host that hold for all processes of its store together: of calls at once, and of calls in a window."""
+"""The limits of one host that hold for all processes of its store together: calls at once, and calls in a window."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from toolplug.catalog.call import (
 from toolplug.catalog.catalog import Catalog
 from toolplug.execution.executor import ToolExecutor, open_catalog
 from toolplug.host.host import Host
-from toolplug.http.bodies.request_body import DEFAULT_BODY_MEMORY, BodyMemory
+from toolplug.http.bodies.body_memory import DEFAULT_BODY_MEMORY, BodyMemory
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.part_protocols import HostSession
 from toolplug.runtime.duplicates import first_repeated
