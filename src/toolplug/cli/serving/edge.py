@@ -304,6 +304,10 @@ class _EdgeConnection(HttpToolsProtocol):
         super().on_message_begin()
         self._in_head = True
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a field without the blanks after its value, which the parser leaves (RFC 9112, section 5.1)."""
+        super().on_header(name, value.rstrip(b" \t"))
+
     def on_headers_complete(self) -> None:
         """Start the request."""
         self._in_head = False

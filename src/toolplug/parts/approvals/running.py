@@ -461,7 +461,9 @@ class Approvals:
 
 
 def _other_call(call: ToolCall) -> ToolResult:
-    return denied_result(call, _GATE, "it was given for another call; call again without one")
+    return denied_result(
+        call, _GATE, "it was given for another call, or before the tool has changed; call again without one"
+    )
 
 
 def _claim(approvals: Approvals, ticket: str | None, kept: StoredApproval, goes_on: str | None = None) -> Claim:
