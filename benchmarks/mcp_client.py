@@ -16,9 +16,9 @@ from benchmarks.frame import Batch, Row, timed
 from benchmarks.process import started
 from mcp import Client
 from toolplug import CallContext, Principal, ToolCall, open_host
+from toolplug.parts.credentials.records import UserConnection, UserTokens, user_key
 from toolplug.parts.credentials.running import RunningCredentials
 from toolplug.parts.credentials.service import tokens_of
-from toolplug.parts.credentials.tokens import UserConnection, UserTokens, user_key
 
 ARGUMENTS = {"name": "World"}
 OPERATOR = Principal(subject="olga", tenant="t1", scopes=frozenset({"admin", "operator"}))

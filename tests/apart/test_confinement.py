@@ -27,12 +27,10 @@ from toolplug.apart.confinement.bounds import (
     measure_open,
     measure_sockets,
 )
-from toolplug.apart.confinement.confinement import Confinement
+from toolplug.apart.confinement.confinement import Confinement, explain, find_bubblewrap
 from toolplug.apart.confinement.file_grants import list_grants
 from toolplug.apart.confinement.interpreter import environment_parts
 from toolplug.apart.confinement.network import is_granted
-from toolplug.apart.confinement.refusals import explain
-from toolplug.apart.confinement.sandbox import find_bubblewrap
 from toolplug.apart.confinement.system_calls import filter_program, has_filter, refused_numbers
 from toolplug.apart.permissions import Permissions
 from toolplug.apart.running import lacks_network

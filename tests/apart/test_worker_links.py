@@ -15,9 +15,9 @@ from tests.apart.starting import provider_of, until
 
 from toolplug import CallContext, ToolCall, open_host
 from toolplug.apart.frames import ANSWER, ASK, CALL, PROTOCOL, RESULT, FrameReader, encode_frame
+from toolplug.apart.limits import BEAT_S, MAX_WORKER_MESSAGE, MISSED_BEATS
 from toolplug.apart.processes import ProcessTarget
 from toolplug.apart.workers import link as links
-from toolplug.apart.workers.limits import BEAT_S, MAX_MESSAGE, MISSED_BEATS
 from toolplug.apart.workers.link import WorkerLink
 from toolplug.apart.workers.provider import DialledProvider
 from toolplug.apart.workers.supervisor import WorkerPlan, WorkerSupervisor
@@ -67,7 +67,7 @@ class Spoken:
         self.reads = asyncio.Event()
         self.reads.set()
         self._offered = offered
-        self._reader = FrameReader(MAX_MESSAGE)
+        self._reader = FrameReader(MAX_WORKER_MESSAGE)
         self._sent: asyncio.Queue[Any] = asyncio.Queue()
         self.link = WorkerLink(self._sent.get, self._take)
         self.serving = asyncio.create_task(provider.serve(self.link, "1"))
@@ -267,8 +267,8 @@ async def test_an_offer_that_is_not_valid_costs_the_worker_and_nothing_else(offe
         {"text": "no JSON"},
         {"text": "[]"},
         {"text": '{"note": "other"}'},
-        {"text": "x" * (MAX_MESSAGE + 1)},
-        {"bytes": b"x" * (MAX_MESSAGE + 1)},
+        {"text": "x" * (MAX_WORKER_MESSAGE + 1)},
+        {"bytes": b"x" * (MAX_WORKER_MESSAGE + 1)},
         {"bytes": b"\xff" * 64},
     ],
 )

@@ -15,9 +15,8 @@ from toolplug.config.document import expand, parse_document, read_document
 from toolplug.foreign.client_files import expand_path
 from toolplug.packages.loading import file_of, names_file
 from toolplug.parts.mcp.client import child_process
-from toolplug.parts.mcp.client_files.import_plan import Variables, server_entry
+from toolplug.parts.mcp.client_files.import_plan import Variables, server_entry, with_servers
 from toolplug.parts.mcp.client_files.reading import ClientServer
-from toolplug.parts.mcp.client_files.yaml_insertion import with_servers
 
 pytestmark = pytest.mark.requirement("I32-windows")
 

@@ -23,7 +23,7 @@ from toolplug import (
 )
 from toolplug.host.file.configuration import read_configuration
 from toolplug.packages.entry_points import find_installed
-from toolplug.parts.mcp.client.user_connections import IDLE_S, UserConnections
+from toolplug.parts.mcp.client.users import IDLE_S, UserConnections
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 

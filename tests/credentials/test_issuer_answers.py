@@ -19,8 +19,7 @@ from toolplug.net.egress import Egress
 from toolplug.net.issuer_answers import MAX_TOKEN_CHARS, InvalidAnswer, IssuedTokens, read_tokens
 from toolplug.parts.credentials.issuers import UnknownClient
 from toolplug.parts.credentials.oauth import CLIENTS, OAuthCredentials
-from toolplug.parts.credentials.sign_ins import AskedSignIn, BegunSignIn
-from toolplug.parts.credentials.tokens import UserConnection, UserTokens, user_key
+from toolplug.parts.credentials.records import AskedSignIn, BegunSignIn, UserConnection, UserTokens, user_key
 from toolplug.stores.memory import MemoryStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I38-sign-in")]

@@ -17,8 +17,7 @@ from toolplug.catalog.call import Principal
 from toolplug.execution.user_auth import AuthOwner, UserOAuth
 from toolplug.host.keys.host_key import Sealer
 from toolplug.parts.credentials.issuers import SignInFailed, find_issuer
-from toolplug.parts.credentials.sign_ins import LIFE_S, BegunSignIn, SignIns
-from toolplug.parts.credentials.tokens import UserTokens
+from toolplug.parts.credentials.records import LIFE_S, BegunSignIn, SignIns, UserTokens
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import name_digest
 

@@ -30,9 +30,9 @@ from toolplug.host.keys.host_key import FILE, rotate_keys
 from toolplug.http import create_app
 from toolplug.parts.credentials.issuers import is_same_issuer
 from toolplug.parts.credentials.oauth import OAuthCredentials
+from toolplug.parts.credentials.records import user_key
 from toolplug.parts.credentials.running import RunningCredentials
 from toolplug.parts.credentials.service import tokens_of
-from toolplug.parts.credentials.tokens import user_key
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp]
 

@@ -10,7 +10,7 @@ import pytest
 from toolplug.catalog.call import Principal
 from toolplug.execution.user_auth import AuthOwner
 from toolplug.host.keys.host_key import Sealer
-from toolplug.parts.credentials.tokens import TokenRecords, UserConnection, UserTokens, user_key
+from toolplug.parts.credentials.records import TokenRecords, UserConnection, UserTokens, user_key
 from toolplug.sqlite.store import SqliteStore
 
 USERS = 10_000

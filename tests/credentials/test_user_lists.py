@@ -14,9 +14,9 @@ from tests.credentials.oauth_server import LISTING, Accounts, serving_oauth
 from tests.credentials.test_sign_in import browser, press, settings
 
 from toolplug import CallContext, Host, Principal, ToolDefinition, ToolUnavailable, open_host
-from toolplug.parts.mcp.client import user_lists
+from toolplug.parts.mcp.client import users
 from toolplug.parts.mcp.client.connection_strategies import SwitchedConnection
-from toolplug.parts.mcp.client.user_lists import SIGN_IN, ListUpdates, UserLists
+from toolplug.parts.mcp.client.users import SIGN_IN, ListUpdates, UserLists
 from toolplug.parts.mcp.discovery.record import FoundTool
 
 pytestmark = [pytest.mark.anyio, pytest.mark.mcp, pytest.mark.requirement("I38-user-lists")]
@@ -158,8 +158,8 @@ class Reach:
 
 async def test_a_storm_of_announcements_lists_a_few_users_at_once_and_once_a_second() -> None:
     lists, reach, pauses, listed_again = UserLists("who"), Reach(), list[float](), list[int]()
-    users = [Principal(f"u{number}", "acme") for number in range(20)]
-    for who in users:
+    people = [Principal(f"u{number}", "acme") for number in range(20)]
+    for who in people:
         lists.keep(who, [found("x")])
     reach.gone.add("u7")
     updates: ListUpdates
@@ -178,11 +178,11 @@ async def test_a_storm_of_announcements_lists_a_few_users_at_once_and_once_a_sec
         while len(pauses) < 3:
             await asyncio.sleep(0)
     await updates.aclose()
-    assert (len(reach.asked), reach.most) == (60, user_lists.RELISTS_AT_ONCE)
-    assert pauses == [user_lists.RELIST_PAUSE_S] * 3
+    assert (len(reach.asked), reach.most) == (60, users.RELISTS_AT_ONCE)
+    assert pauses == [users.RELIST_PAUSE_S] * 3
     assert len(listed_again) == 3
     (kept,) = [each for each in lists.union() if each.name == "x"]
-    assert lists.lists(users[7], "x", kept.definition.ref.digest), "what cannot be read stays"
+    assert lists.lists(people[7], "x", kept.definition.ref.digest), "what cannot be read stays"
 
 
 def found(name: str, text: str = "") -> FoundTool:
@@ -190,8 +190,8 @@ def found(name: str, text: str = "") -> FoundTool:
 
 
 def test_lists_are_bounded_by_users_and_by_tools(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_lists, "MAX_LISTS", 2)
-    monkeypatch.setattr(user_lists, "MAX_KEPT_TOOLS", 4)
+    monkeypatch.setattr(users, "MAX_LISTS", 2)
+    monkeypatch.setattr(users, "MAX_KEPT_TOOLS", 4)
     lists = UserLists("who")
     for who in ("a", "b", "c"):
         lists.keep(Principal(who), [found("x")])

@@ -13,7 +13,7 @@ from toolplug.catalog.catalog import CatalogDiff
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.run import UnknownCalls
-from toolplug.parts.mcp.serving.list_changed import LOOKED_AT, ListChangedNotifier, Seen
+from toolplug.parts.mcp.serving.notifications import LOOKED_AT, ListChangedNotifier, Seen
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("C-6-list-changed")]
 

@@ -10,8 +10,7 @@ from tests.plain_tools import plain_tool
 
 from toolplug.catalog.offering import OfferedEntry, Offering
 from toolplug.parts.mcp.discovery.offers import MAX_URI_BYTES, MAX_VARIABLES
-from toolplug.parts.mcp.offering.calls import RequestRefused, resource_of
-from toolplug.parts.mcp.sdk.offering_handlers import template_variables
+from toolplug.parts.mcp.sdk.offering_handlers import RequestRefused, resource_of, template_variables
 
 pytestmark = [pytest.mark.slow, pytest.mark.requirement("I14-5-passed-through", "H-mcp-floods")]
 

@@ -9,7 +9,7 @@ from tests.nemeses.relay_world import Parts, WatchedRelay
 from tests.nemeses.replicas import Way
 
 from toolplug.cluster.processes import Processes
-from toolplug.parts.sessions.peers.calls import CallEnd
+from toolplug.parts.sessions.peers.shared_records import CallEnd
 from toolplug.parts.sessions.relay import Relay, RelayedRequest
 
 

@@ -10,9 +10,8 @@ from tests.search.judged_sets import read_judged_set
 
 from toolplug import ToolDefinition
 from toolplug.search import ranking
-from toolplug.search.index import ToolIndex, ToolIndexes, make_indexes
+from toolplug.search.index import ToolIndex, ToolIndexes, compose, make_indexes
 from toolplug.search.ranking import find_unfindable, search, telling_words
-from toolplug.search.words import compose
 
 pytestmark = pytest.mark.requirement("I34-search")
 

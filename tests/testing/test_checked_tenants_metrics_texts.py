@@ -18,7 +18,7 @@ from starlette.requests import Request
 from toolplug import CallContext, FunctionProvider, route, tool
 from toolplug.testing.broken_rule import ContractBroken
 from toolplug.testing.provider_check import check_provider
-from toolplug.testing.provider_rules.isolation import TenantCaller
+from toolplug.testing.provider_rules.routes import TenantCaller
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I15-4-checked-tenants-metrics-texts")]
 

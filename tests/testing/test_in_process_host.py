@@ -73,11 +73,9 @@ async def test_one_provider_runs_from_its_class_from_a_function_or_as_an_instanc
 FOREIGN = """
 import sys
 
-OWN = ["toolplug.testing.exports", "toolplug.testing.plugin"]
-
 def test_what_needs_an_extra_comes_when_it_is_asked_for(request):
     loaded = [name for name in sys.modules if name.startswith("toolplug")]
-    assert sorted(loaded) == ["toolplug", "toolplug.exports", "toolplug.testing", *OWN]
+    assert sorted(loaded) == ["toolplug", "toolplug.exports", "toolplug.testing", "toolplug.testing.plugin"]
     assert callable(request.getfixturevalue("in_process_host"))
     assert "toolplug.testing.in_process" in sys.modules
 """

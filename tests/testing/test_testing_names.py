@@ -9,7 +9,7 @@ import pytest
 from tests.requirement_table import ROOT
 
 import toolplug.testing
-from toolplug.testing.exports import HOMES
+from toolplug.testing import HOMES
 
 STUB = ast.parse((ROOT / "src/toolplug/testing/__init__.pyi").read_text("utf-8"))
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from toolplug.testing.provider_check import check_provider
-from toolplug.testing.provider_rules.isolation import TenantCaller
+from toolplug.testing.provider_rules.routes import TenantCaller
 from toolplug_web_search.provider import WebSearch
 from toolplug_web_search.settings import Settings
 

@@ -26,8 +26,7 @@ from pydantic import ValidationError
 
 from toolplug.apart.confinement.bounds import ProcessWatch, process_limits
 from toolplug.apart.confinement.cgroups import group_of_memory
-from toolplug.apart.confinement.confinement import UNCONFINED, Confinement, granted_variables
-from toolplug.apart.confinement.sandbox import NOTHING, Opening, Sandbox
+from toolplug.apart.confinement.confinement import NOTHING, UNCONFINED, Confinement, Opening, Sandbox, granted_variables
 from toolplug.apart.frames import ANSWER, ASK, BEGUN, PROTOCOL, Frame, FrameReader, FrameRefused, Peer, encode_frame
 from toolplug.apart.limits import DESCRIBE_S, FRAME_SLACK, LINES_PER_S, MAX_LINE, MAX_OUTPUT
 from toolplug.apart.values import DescribedProvider, decode_error

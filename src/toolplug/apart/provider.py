@@ -15,8 +15,8 @@ from typing import Any, cast
 from pluggy import HookimplMarker
 
 from toolplug.apart import values
+from toolplug.apart.confinement.confinement import NOTHING
 from toolplug.apart.confinement.network import Access
-from toolplug.apart.confinement.sandbox import NOTHING
 from toolplug.apart.connection import HostConnection
 from toolplug.apart.frames import NOTE
 from toolplug.apart.limits import CLOSE_PROCESS_S, FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_S

@@ -9,13 +9,6 @@ from typing import Annotated
 
 import typer
 
-from toolplug.apart.environments.installation import (
-    InstallationFailed,
-    Wheels,
-    make_environment,
-    requirements_file,
-)
-from toolplug.apart.environments.interpreter import find_provider
 from toolplug.cli.log_options import log_options
 from toolplug.cli.options import ConfigOption, JsonOption, config_file
 from toolplug.cli.output import echo, print_json
@@ -26,6 +19,13 @@ from toolplug.errors import ConfigError, NoSuchProvider, Problem, ProviderError
 from toolplug.host.file.packages import host_keys, python_path
 from toolplug.host.file.provider_entries import SECTION
 from toolplug.host.file.settings import ProviderSettings
+from toolplug.packages.environments import (
+    InstallationFailed,
+    Wheels,
+    find_provider,
+    make_environment,
+    requirements_file,
+)
 
 app: typer.Typer = typer.Typer()
 

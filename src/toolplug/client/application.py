@@ -18,8 +18,7 @@ try:
 except ModuleNotFoundError as _error:
     raise not_installed(_error, "toolplug.client") from None
 
-from toolplug.client.backoff import Backoff
-from toolplug.client.host_requests import HostRequests, base_url
+from toolplug.client.host_requests import Backoff, HostRequests, base_url
 from toolplug.client.session import OpenSession
 from toolplug.client.session_requests import RegistrationInfo, create, end
 from toolplug.client.tool import Capability, CapabilityType, Environment, Function, Requirement, Tool

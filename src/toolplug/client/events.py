@@ -13,8 +13,7 @@ from httpx2 import AsyncClient, EventSource, RequestError, Response, ServerSentE
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter
 from pydantic.alias_generators import to_camel
 
-from toolplug.client.backoff import Backoff
-from toolplug.client.host_requests import HostRequests
+from toolplug.client.host_requests import Backoff, HostRequests
 from toolplug.errors import SessionOver
 
 _LOG = logging.getLogger("toolplug.client")

@@ -1,8 +1,10 @@
-"""HTTP requests to one host with one credential, and the errors for its answers."""
+"""HTTP requests to one host with one credential: the errors for its answers, delays, timeouts and retries."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import TypeVar, cast
 
 import orjson
@@ -10,8 +12,23 @@ from httpx2 import URL, AsyncClient, InvalidURL, Request, RequestError, Response
 from pydantic import BaseModel, ValidationError
 
 from toolplug.errors import HostError, HostRefused, HostUnreachable, SessionOver
+from toolplug.exports import not_installed
 from toolplug.signatures.values import as_json
 
+try:
+    from tenacity import (
+        AsyncRetrying,
+        RetryCallState,
+        retry_if_exception,
+        wait_exception,
+        wait_random_exponential,
+    )
+except ModuleNotFoundError as _missing:
+    raise not_installed(_missing, "toolplug.client") from None
+
+Result = TypeVar("Result")
+
+_LOG = logging.getLogger("toolplug.client")
 _BUSY_S = 1.0
 _FINAL = frozenset({401, 403, 404, 410})
 _ANSWERS_OF_A_REQUEST = frozenset({"request_not_found", "too_late"})
@@ -169,3 +186,52 @@ def base_url(url: str) -> str:
     if parsed.scheme not in {"http", "https"} or not parsed.host:
         raise ValueError(f"{url!r} is no URL of a host; write it as http://127.0.0.1:8080")
     return url.rstrip("/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """Delays and timeouts in seconds.
+
+    `first_s`, `longest_s`: the delay before an attempt is random, at most `first_s` at first, and twice the last
+    maximum after each failure, up to `longest_s`. `silence_s`: a stream without data for this long is broken (a host
+    sends something every 15 s). `gather_s`: changes of tools within this time are one update. `answer_s`: timeout of a
+    request. `call_s`: timeout of a call, until the host has its answer.
+
+    ```python
+    from toolplug.client import Application, Backoff
+
+    patient = Application("http://127.0.0.1:8080", plugin_type="notes", backoff=Backoff(longest_s=300.0))
+    ```
+    """
+
+    first_s: float = 0.5
+    longest_s: float = 30.0
+    silence_s: float = 45.0
+    gather_s: float = 0.02
+    answer_s: float = 30.0
+    call_s: float = 300.0
+
+    async def retry(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
+        """Repeat the attempt while the host is unreachable or busy, respecting `Retry-After`. Raises other errors."""
+        retrying = AsyncRetrying(
+            retry=retry_if_exception(_is_temporary),
+            # Added, not the larger of both: all clients are told the same `Retry-After`, and would come back at once.
+            wait=wait_random_exponential(multiplier=self.first_s, max=self.longest_s) + wait_exception(_retry_after_s),
+            before_sleep=_log_first,
+            reraise=True,
+        )
+        return cast("Result", await retrying(attempt))  # its own type says less
+
+
+def _is_temporary(error: BaseException) -> bool:
+    return isinstance(error, HostUnreachable) or (isinstance(error, HostRefused) and error.retry_after_s is not None)
+
+
+def _retry_after_s(error: BaseException) -> float:
+    asked = error.retry_after_s if isinstance(error, HostRefused | HostUnreachable) else None
+    return asked or 0.0
+
+
+def _log_first(state: RetryCallState) -> None:
+    if state.attempt_number == 1 and state.outcome is not None:
+        _LOG.warning("%s; trying again", state.outcome.exception())

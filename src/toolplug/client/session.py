@@ -14,12 +14,10 @@ from functools import partial
 
 from toolplug.catalog.call import CallContext
 from toolplug.catalog.trace_context import trace_context
-from toolplug.client.answering import Answer, Progress, answer
-from toolplug.client.backoff import Backoff
 from toolplug.client.events import EventStream, ToolCancelled, ToolRequest
-from toolplug.client.host_requests import HostRequests
+from toolplug.client.host_requests import Backoff, HostRequests
 from toolplug.client.session_requests import Definitions, RegistrationInfo, SessionRequests, difference
-from toolplug.client.tool import Definition, Tool
+from toolplug.client.tool import Answer, Definition, Progress, Tool, answer
 from toolplug.errors import HostError, HostRefused, SessionOver
 
 MAX_REASON = 1_000

@@ -9,10 +9,9 @@ import orjson
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from toolplug.client.answering import Answer
 from toolplug.client.events import OfferedTool
 from toolplug.client.host_requests import HostRequests
-from toolplug.client.tool import Capability, CapabilityLevel, Definition, Environment, Function, Tool
+from toolplug.client.tool import Answer, Capability, CapabilityLevel, Definition, Environment, Function, Tool
 
 Definitions = Mapping[str, Definition]
 """Definitions by name, in their order."""

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Generator, Mapping
 from contextvars import Context, copy_context
 from copy import deepcopy
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Literal, NamedTuple, NoReturn, cast
 
@@ -130,7 +131,8 @@ class FailureCounts:
         )
 
 
-class CallHook(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CallHook:
     """One plugin's implementation of the hook `name`; `ask` takes the arguments of the hook by position.
 
     It takes none of the first `skips`: a function around it that leaves them out would cost each call 1 % of its time.
@@ -147,7 +149,7 @@ class CallHook(NamedTuple):
     takes_call: bool
     on_failure: OnFailure
     failures: FailureCounts
-    watched: Callable[[str, str, str], object] = lambda source, tool_name, rule: None
+    watched: Callable[[str, str, str], object]
     skips: int = 0
 
     @property

@@ -14,11 +14,11 @@ from pathlib import Path, PurePosixPath
 
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
-from toolplug.apart.environments.installation import requirements_file
 from toolplug.errors import ToolplugError
 from toolplug.locking.installed import InstalledPackages
 from toolplug.locking.lock_file import SHORT, Lock, LockedPackage
 from toolplug.locking.reader import packages_of
+from toolplug.packages.environments import requirements_file
 
 _SHOWN = 12
 """Lines of an installer that failed: the last ones say why."""

@@ -19,8 +19,8 @@ from typing import Any
 from packaging.markers import default_environment
 from packaging.utils import canonicalize_name
 
-from toolplug.apart.environments.interpreter import read_environment, read_links
 from toolplug.locking.files import COMPILED, ForeignFiles, hash_file, top_of
+from toolplug.packages.environments import read_environment, read_links
 
 AT_START = ("sitecustomize", "usercustomize")
 """Modules that Python imports at each start where there are any."""

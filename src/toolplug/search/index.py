@@ -6,18 +6,135 @@ ten thousand tools, which is of the same order (benchmarks/tool_search.py). SQLi
 
 from __future__ import annotations
 
+import re
 from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from functools import cache
 from itertools import chain, compress, count, filterfalse, islice, repeat
 from operator import is_, is_not
 from typing import Final, NamedTuple
+from unicodedata import normalize
 
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.render import describe
 from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.runtime.threads import release_interpreter
-from toolplug.search.words import divide_run, fold_name, is_word, name_words, split_name, split_text
+
+_RUN = re.compile(r"[^\W_]+")
+"""Letters and digits that are written together."""
+_MARKED_RUN = re.compile(r"(?:[^\W_]|[\u0300-\u036f\u0900-\u0963\u0966-\u096f\u0971-\u0df3])+")
+"""The same with their marks: the vowels of the scripts of India are marks, and `\\w` has none of them."""
+_ASCII_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_WITHOUT_SPACES = r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+"
+"""Scripts whose words are not separated, which are read as pairs of characters. Compiled at its first use: 11 ms."""
+_NO_LETTERS = bytes(code if code > 127 or chr(code).isalnum() else 32 for code in range(256))
+"""A space for each byte that divides runs."""
+_LOWER = bytes(range(256)).lower()
+_NO_NAME = bytes(code for code in range(128) if not chr(code).isalnum())
+"""Bytes between the words of a name."""
+
+
+@cache
+def _without_spaces() -> re.Pattern[str]:
+    return re.compile(_WITHOUT_SPACES)
+
+
+def split_text(text: str) -> list[str]:
+    """Return what is written together in a text, in order, for `divide_run`.
+
+    In bytes, as an expression takes four times as long. Signs that are not ASCII stay at what they are written at.
+    """
+    return text.encode().translate(_NO_LETTERS).decode().split()
+
+
+def split_name(name: str) -> list[str]:
+    """Return the runs of letters and digits of a tool's name, in order."""
+    runs = name.split("_")
+    # A point, a hyphen or a slash stays where it is until `divide_run`.
+    return split_text(name) if "" in runs else runs
+
+
+def words(text: str) -> Iterator[str]:
+    """Yield the words of a text, folded: lower case and without a plural `s`.
+
+    A run of letters that is written in `camelCase` is yielded whole after its parts: `MySQL` is my, sql and mysql.
+    """
+    for run in split_text(text):
+        yield from divide_run(run)
+
+
+def compose(text: str) -> str:
+    """Return a text with one spelling of each sign, however it was written: `é` can be two signs, `Ａ` a wide one.
+
+    It is no longer than four times the text: single signs stand for up to eighteen others.
+    """
+    return text if text.isascii() else normalize("NFKC", text)[: 4 * len(text)]
+
+
+def split_runs(text: str) -> list[str]:
+    """Return what is written together in a text, with no sign between."""
+    return _RUN.findall(text) if text.isascii() else _MARKED_RUN.findall(compose(text))
+
+
+def divide_run(run: str) -> list[str]:
+    """Return the words of what is written together."""
+    if run.isascii() and run.isalnum():
+        if run.islower() and run.isalpha():
+            return [_singular(run)]
+        if run.isdigit():
+            return [run]
+        parts = [_singular(word.lower()) for word in _ASCII_WORD.findall(run)]
+        return parts if len(parts) < 2 else [*parts, _singular(run.lower())]
+    return [word for each in split_runs(run) for word in _divide_letters(each)]
+
+
+def _divide_letters(run: str) -> list[str]:
+    if run.isascii():
+        return divide_run(run)
+    if _without_spaces().search(run):
+        return list(_divide_without_spaces(run))
+    return [_singular(run.casefold())]
+
+
+def _divide_without_spaces(run: str) -> Iterator[str]:
+    """Yield pairs of characters where words are not separated, and the words of other scripts between them."""
+    at = 0
+    for match in _without_spaces().finditer(run):
+        if match.start() > at:
+            yield from divide_run(run[at : match.start()])
+        part, at = match[0], match.end()
+        yield from (part[place : place + 2] for place in range(max(len(part) - 1, 1)))
+    if at < len(run):
+        yield from divide_run(run[at:])
+
+
+def _singular(word: str) -> str:
+    if len(word) < 4 or not word.endswith("s") or word.endswith(("ss", "us", "is")):
+        return word
+    return f"{word[:-3]}y" if word.endswith("ies") else word[:-1]
+
+
+def is_word(run: str) -> bool:
+    """Return True for most runs that are a word as they are; others are divided by `divide_run`."""
+    return run.isdigit() or (run.islower() and run.isalpha() and run[-1] != "s" and run.isascii())
+
+
+def fold_name(name: str) -> bytes:
+    """Return a name as queries are compared with it: `shareInvoice` and `share_invoice` are the same."""
+    return name.encode(errors="ignore").translate(_LOWER, _NO_NAME)
+
+
+def name_words(name: str) -> Iterator[str]:
+    """Yield the words of a name, without the runs that have several."""
+    for run in split_runs(name):
+        yield from map(_singular, map(str.lower, _ASCII_WORD.findall(run))) if run.isascii() else (run,)
+
+
+def is_camel(word: str) -> bool:
+    """Return whether a word is one of several, such as `sendMail`."""
+    return word.isascii() and len(_ASCII_WORD.findall(word)) > 1
+
 
 # The usual constants of BM25, as in Lucene.
 _K1, _B = 1.2, 0.75

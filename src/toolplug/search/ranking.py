@@ -11,8 +11,52 @@ from typing import NamedTuple
 
 from toolplug.catalog.definition import ToolDefinition
 from toolplug.catalog.render import describe
-from toolplug.search.index import MAX_TEXT, ToolIndex, WordTools
-from toolplug.search.words import SMALL_TALK, STOP_WORDS, compose, divide_run, is_camel, split_runs, words
+from toolplug.search.index import (
+    MAX_TEXT,
+    ToolIndex,
+    WordTools,
+    compose,
+    divide_run,
+    is_camel,
+    split_runs,
+    words,
+)
+
+_STOP = (
+    "a about all am an and any are as at be by can could do does doing done for from get give had has have how i if in"
+    " into is it its let like m make me my need no not of on one or our out please re s so some t than that the their"
+    " them then there these this to too tool tools up us use using ve want was we were what when where which who whose"
+    " why will with would you your d ll now just it's i'm"
+    " aber als am an auf aus bei bitte das dass dem den der des die dies diese diesem diesen dieser ein eine einem"
+    " einen einer er es für hat haben ich ihm ihr ihre ist kann können mach mache mein meine meinem meinen meiner mich"
+    " mir mit nach nicht oder sich sie sind so soll über um und uns unsere unser vom von vor war was wer wem wann wie"
+    " will wir wird wo zu zum zur"
+    " au aux avec ce ces cet cette dans de des du elle en est et il ils j je l la le les leur ma mais me mes moi mon n"
+    " ne nos notre nous on où par pas pour qu que quel quelle quelles quels qui quand sa se ses son sont sur ta te tes"
+    " toi ton tu un une vos votre vous y à combien comment faire fais peux veux"
+    " al algo como con cuál cuánto cuándo del donde dónde el ella es esa ese eso esta este esto está están hacer haz he"
+    " hay las lo los más mi mis muy no nos o para pero por puede puedo qué que quién quiero se ser si sin sobre su sus"
+    " te tengo tiene una unas unos yo"
+    " а без был бы в во все вы для до если ещё же за и из или их к как ко ли меня мне мы на над не но о об от по под"
+    " при с со так то у уже что чтобы эта эти это этот я"
+    " إلى أن أنا أو التي الذي عن على في كل كيف لا لي ما مع من هذا هذه هل هو هي و يا"
+    " των της τις τη την το τον του τους τα για και με να ο η οι σε στη στην στο στον μου ένα μια"
+    " את אני אל של על עם לי זה זאת או כל מה איך"
+    " का की के को से में पर है हैं और या यह एक मुझे मेरे मेरी मेरा क्या"
+)
+STOP_WORDS: frozenset[str] = frozenset(_STOP.casefold().split())
+"""Words that say nothing about which tool is meant: English, German, French, Spanish, Russian, Arabic, Greek, Hebrew,
+Hindi. Those of more languages in Latin letters would be words about tools in another one: `door` is one in Dutch."""
+
+_TALK = (
+    "away back big later left much next now open please quickly say says show soon today tomorrow tonight until week"
+    " yesterday monday tuesday wednesday thursday friday saturday sunday morgen gestern heute jetzt bis egal nächste"
+    " woche montag dienstag mittwoch donnerstag freitag samstag sonntag demain hier aujourd hui maintenant lundi mardi"
+    " mercredi jeudi vendredi samedi dimanche hoy ayer mañana ahora hasta semana lunes martes miércoles jueves viernes"
+    " sábado domingo"
+)
+SMALL_TALK: frozenset[str] = frozenset(_TALK.split())
+"""Words of time and of politeness: a request has them, and that no tool has one says nothing."""
 
 _MAX_TERMS = 16
 """Words of a query that are looked up, the rarest first."""

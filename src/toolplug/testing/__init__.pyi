@@ -6,7 +6,7 @@ from toolplug.testing.faulty import FaultyProvider
 from toolplug.testing.http_recording import HttpRecording, RecordedRequest, UnrecordedRequest, recorded_http
 from toolplug.testing.in_process import in_process_host
 from toolplug.testing.provider_check import check_provider, made, running
-from toolplug.testing.provider_rules.isolation import RouteAnswer, TenantCaller
+from toolplug.testing.provider_rules.routes import RouteAnswer, TenantCaller
 from toolplug.testing.store_fixtures import ManualClock
 from toolplug.testing.store_laws import SharedStoreLaws, StoreLaws
 

@@ -19,13 +19,11 @@ from toolplug.config.run_settings import RunSettings
 from toolplug.providers.provider import FunctionProvider, build_provider, given_config
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.testing.broken_rule import raise_broken
-from toolplug.testing.provider_rules.calls import call_rules, cancellation_rules, pressure_rules
+from toolplug.testing.provider_rules.calls import call_rules, cancellation_rules, offer_rules, pressure_rules
 from toolplug.testing.provider_rules.documentation import documentation_rules
-from toolplug.testing.provider_rules.isolation import Isolation, isolation_rules
 from toolplug.testing.provider_rules.life import bare_rules, life_rules
 from toolplug.testing.provider_rules.metrics import metric_rules, scrape_rules
-from toolplug.testing.provider_rules.offers import offer_rules
-from toolplug.testing.provider_rules.routes import route_rules, stub_rules
+from toolplug.testing.provider_rules.routes import Isolation, isolation_rules, route_rules, stub_rules
 from toolplug.testing.provider_rules.subject import TESTER, Subject, start_subject
 
 Make = Callable[[], FunctionProvider]

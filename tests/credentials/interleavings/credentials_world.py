@@ -36,8 +36,7 @@ from toolplug.errors import StoreError, ToolUnavailable
 from toolplug.parts.credentials.exchange import ExchangedTokens
 from toolplug.parts.credentials.issuers import SignInFailed
 from toolplug.parts.credentials.oauth import CACHED_S, OAuthCredentials
-from toolplug.parts.credentials.sign_ins import AskedSignIn, BegunSignIn
-from toolplug.parts.credentials.tokens import TokenRecords, UserTokens, user_key
+from toolplug.parts.credentials.records import AskedSignIn, BegunSignIn, TokenRecords, UserTokens, user_key
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import name_digest
 

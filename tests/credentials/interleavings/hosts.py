@@ -23,8 +23,8 @@ from toolplug.host.keys.host_key import Sealer
 from toolplug.part_protocols.host_part import PartServices
 from toolplug.parts.credentials.exchange import ExchangedTokens
 from toolplug.parts.credentials.oauth import OAuthCredentials
+from toolplug.parts.credentials.records import LEASES, TOKENS
 from toolplug.parts.credentials.service import TokenService
-from toolplug.parts.credentials.tokens import LEASES, TOKENS
 from toolplug.stores.store import DelegatingStore, Record, Store
 
 T = TypeVar("T")

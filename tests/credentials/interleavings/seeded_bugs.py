@@ -8,8 +8,7 @@ from tests.credentials.interleavings.credentials_world import Parts
 
 from toolplug.parts.credentials.exchange import ExchangedTokens
 from toolplug.parts.credentials.oauth import LEASE_S, OAuthCredentials
-from toolplug.parts.credentials.sign_ins import SignIns
-from toolplug.parts.credentials.tokens import TokenRecords
+from toolplug.parts.credentials.records import SignIns, TokenRecords
 from toolplug.runtime.lru import LeastRecentlyUsed
 
 

@@ -26,7 +26,7 @@ from tests.virtual_time import VIRTUAL, virtual_clock
 from toolplug.catalog.call import CallContext, Credentials, Principal
 from toolplug.errors import ToolUnavailable
 from toolplug.parts.credentials import exchange, oauth
-from toolplug.parts.credentials.tokens import UserConnection, UserTokens, user_key
+from toolplug.parts.credentials.records import UserConnection, UserTokens, user_key
 from toolplug.stores.memory import MemoryStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I38-interleavings")]

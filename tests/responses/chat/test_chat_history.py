@@ -9,7 +9,7 @@ import pytest
 from tests.responses.backend.script import Call, Turn, calls, says
 from tests.responses.harness import MODEL, Harness
 
-from toolplug.parts.responses.chat.history import complete_messages
+from toolplug.parts.responses.items.chat_history import complete_messages
 
 pytestmark = [
     pytest.mark.anyio,

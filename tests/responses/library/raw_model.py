@@ -10,7 +10,7 @@ from toolplug import FunctionProvider, FunctionRegistry, tool
 from toolplug.errors import BackendFailed
 from toolplug.parts.responses.answers.reader import read_answer
 from toolplug.parts.responses.builder import Event
-from toolplug.parts.responses.items.input_items import Item
+from toolplug.parts.responses.request import Item
 from toolplug.responses import Delta, Loop, Question, ResponseRequest, ToolCaller
 
 NOTHING_SAID = "(nothing given)"

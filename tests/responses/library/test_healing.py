@@ -24,9 +24,9 @@ from tests.virtual_time import VIRTUAL, VirtualLoop, pass_time
 
 from toolplug import Principal
 from toolplug.errors import ResponseRefused, StoreUnavailable
-from toolplug.parts.responses.items.input_items import checked_items
 from toolplug.parts.responses.items.transcript import messages as as_messages
 from toolplug.parts.responses.limits import MAX_HEALED_BYTES, MAX_HEALED_RESPONSES
+from toolplug.parts.responses.request import checked_items
 from toolplug.responses import CallPart, Delta
 from toolplug.stores.store import DelegatingStore, Record
 

@@ -7,7 +7,7 @@ from tests.faulty_store import FaultyStore
 from tests.virtual_time import pass_time, virtual_clock
 
 from toolplug.cluster.processes import Processes
-from toolplug.parts.sessions.peers.calls import CallEnd, CallRecords, StoredCall
+from toolplug.parts.sessions.peers.shared_records import CallEnd, CallRecords, StoredCall
 from toolplug.stores.store import DelegatingStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I17-2-relay")]

@@ -22,7 +22,7 @@ from tests.virtual_time import pass_time, virtual_clock
 from toolplug.catalog.call import CallContext, Principal, ToolCall, ToolResult, ToolStatus
 from toolplug.errors import ApiError, SessionGone, StoreUnavailable
 from toolplug.execution.executor import ToolExecutor
-from toolplug.parts.sessions.peers.calls import RecordedProgress
+from toolplug.parts.sessions.peers.shared_records import RecordedProgress
 from toolplug.parts.sessions.queued_calls import QueuedCalls
 
 pytestmark = pytest.mark.anyio

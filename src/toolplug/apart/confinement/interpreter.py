@@ -11,8 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from toolplug.apart.environments.interpreter import read_environment, read_links
 from toolplug.errors import InvalidDefinition, ProviderError
+from toolplug.packages.environments import read_environment, read_links
 
 _ASK = "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix, sys.path]))"
 _ASK_S = 30.0

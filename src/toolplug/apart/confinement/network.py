@@ -20,9 +20,8 @@ from functools import partial
 from pathlib import Path
 
 from toolplug.apart.confinement.bounds import UNCOUNTED, measure_disk
-from toolplug.apart.confinement.confinement import Confinement
+from toolplug.apart.confinement.confinement import PROXY_PORT, PROXY_SOCKET, Confinement, Opening
 from toolplug.apart.confinement.file_grants import OpenedFile, open_grants
-from toolplug.apart.confinement.sandbox import PROXY_PORT, PROXY_SOCKET, Opening
 from toolplug.net.egress import Egress, EgressRefused, reachable, resolve_host
 from toolplug.runtime.threads import in_own_thread
 

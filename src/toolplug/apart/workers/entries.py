@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 from importlib.metadata import EntryPoint
 
-from toolplug.apart.confinement.confinement import Confinement
-from toolplug.apart.confinement.refusals import ConfinementRefusal
+from toolplug.apart.confinement.confinement import Confinement, ConfinementRefusal
 from toolplug.apart.entries import refuse_unconfined, target_of
 from toolplug.apart.processes import ProcessTarget
 from toolplug.apart.workers.provider import DialledProvider, Engine, make_engine

@@ -12,9 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 from toolplug.apart.frames import FrameRefused, Peer
-from toolplug.apart.limits import STREAMS_UNREAD
+from toolplug.apart.limits import BEAT_S, CHUNK, MAX_NOTE, MAX_WORKER_MESSAGE, MISSED_BEATS, STREAMS_UNREAD
 from toolplug.apart.values import Head
-from toolplug.apart.workers.limits import BEAT_S, CHUNK, MAX_MESSAGE, MAX_NOTE, MISSED_BEATS
 from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.errors import InvalidJson
 
@@ -172,7 +171,7 @@ class WorkerLink:
             if message["type"] == "websocket.disconnect":
                 return
             data, text = message.get("bytes"), message.get("text")
-            if len(data or text or "") > MAX_MESSAGE:
+            if len(data or text or "") > MAX_WORKER_MESSAGE:
                 raise FrameRefused("a message that is too long")
             if data is not None:
                 if self.peer is None:

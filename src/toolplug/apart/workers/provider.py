@@ -19,19 +19,20 @@ from typing import Any, Protocol, cast
 
 from toolplug.apart.connection import HostConnection
 from toolplug.apart.frames import CALL, NOTE, PROTOCOL
-from toolplug.apart.limits import FIRST_PAUSE_S, LONGEST_PAUSE_S
-from toolplug.apart.metrics import ProcessMetrics, WorkersMetrics, decode_families
-from toolplug.apart.processes import ProcessTarget
-from toolplug.apart.provider import NOTHING_OFFERED, ApartProvider
-from toolplug.apart.values import Head, ProcessCrash, decode_error
-from toolplug.apart.workers.limits import (
+from toolplug.apart.limits import (
     CLOSE_WORKER_S,
     DESCRIBE_WORKER_S,
+    FIRST_PAUSE_S,
     HELLO_S,
+    LONGEST_PAUSE_S,
     MAX_NOTE,
     MAX_WORKERS,
     START_WORKER_S,
 )
+from toolplug.apart.metrics import ProcessMetrics, WorkersMetrics, decode_families
+from toolplug.apart.processes import ProcessTarget
+from toolplug.apart.provider import NOTHING_OFFERED, ApartProvider
+from toolplug.apart.values import Head, ProcessCrash, decode_error
 from toolplug.apart.workers.link import Receive, Send, WorkerLink
 from toolplug.catalog.call import CallContext, ToolCall
 from toolplug.catalog.exact_json import dump_json

@@ -17,9 +17,9 @@ from typing import Any, Protocol, cast
 
 from toolplug.apart.entries import describe_type
 from toolplug.apart.frames import PROTOCOL, Frame, FrameReader, encode_frame
+from toolplug.apart.limits import BEAT_S, CHUNK, HELLO_S, HOST_SILENT_BEATS
 from toolplug.apart.processes import OutputLog, ProcessTarget, WorkerProcess, start_process_async
 from toolplug.apart.values import Head, encode_error
-from toolplug.apart.workers.limits import BEAT_S, CHUNK, HELLO_S, HOST_SILENT_BEATS
 from toolplug.catalog.exact_json import dump_json, load_own_json
 from toolplug.config.nearest import name_hint
 from toolplug.errors import ProviderError

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
-from toolplug.apart.workers.limits import DRAIN_S, HELLO_S, MAX_MESSAGE, PATH
+from toolplug.apart.limits import DRAIN_S, HELLO_S, MAX_WORKER_MESSAGE, WORKERS_PATH
 from toolplug.apart.workers.session import SameProcess, WorkerRefused, WorkerSession
 from toolplug.catalog.exact_json import load_own_json
 from toolplug.errors import InvalidJson
@@ -46,7 +46,7 @@ class WorkerPlan:
     def url(self) -> str:
         """The address of the WebSocket."""
         parts = urlsplit(self.host)
-        path = parts.path.rstrip("/") + PATH + quote(self.key, safe="")
+        path = parts.path.rstrip("/") + WORKERS_PATH + quote(self.key, safe="")
         return urlunsplit(("wss" if parts.scheme == "https" else "ws", parts.netloc, path, "", ""))
 
     @property
@@ -179,7 +179,7 @@ async def _dial(plan: WorkerPlan, session: WorkerSession) -> None:
     dialling = connect(
         plan.url,
         additional_headers=plan.headers,
-        max_size=MAX_MESSAGE,
+        max_size=MAX_WORKER_MESSAGE,
         compression=None,
         ping_interval=None,
         open_timeout=HELLO_S,

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from toolplug.apart.workers.limits import MAX_MESSAGE, PATH
+from toolplug.apart.limits import MAX_WORKER_MESSAGE, WORKERS_PATH
 from toolplug.host.file.settings import EdgeSettings, Http
 from toolplug.http.auth.peer import NO_ADDRESS, TrustedProxies, peer_of
 from toolplug.http.errors import HttpProblem, draining
@@ -39,7 +39,7 @@ AT_ONCE = 8 * 1024
 UNFINISHED_HEADS = 64
 """Incomplete heads of full size that one peer may have; they stay in memory until they are complete."""
 
-_WORKER_PATH = PATH.encode()
+_WORKER_PATH = WORKERS_PATH.encode()
 _WEBSOCKET = "toolplug.cli.serving.websocket"
 """Imported when a worker dials in."""
 _NOTHING = memoryview(b"")
@@ -134,7 +134,7 @@ class EdgeConfig(uvicorn.Config):
             proxy_headers=False,  # it trusts every proxy on loopback; `http.trusted_proxies` says which are trusted
             # Only a worker that dials in has a WebSocket, and `auto` would import a library for it at the start.
             ws="none",
-            ws_max_size=MAX_MESSAGE,
+            ws_max_size=MAX_WORKER_MESSAGE,
             ws_per_message_deflate=False,  # memory and time for each worker, of frames that are short or compressed
             ws_ping_interval=None,  # workers have signs of life of their own, in both directions
         )

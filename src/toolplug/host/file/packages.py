@@ -55,7 +55,7 @@ def _record(found: InstalledProvider) -> ProviderRecord:
     )
 
 
-_ENVIRONMENTS = "toolplug.apart.environments.interpreter"
+_ENVIRONMENTS = "toolplug.packages.environments"
 """Finds packages in environments of their own; imported for those who have one."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from starlette.types import Receive, Scope, Send
 
-from toolplug.apart.workers.limits import PATH
+from toolplug.apart.limits import WORKERS_PATH
 from toolplug.apart.workers.link import WorkerLink
 from toolplug.apart.workers.provider import DialledProvider
 from toolplug.catalog.call import WORKER, Principal
@@ -27,8 +27,8 @@ def dialled_provider(host: Host, path: str, principal: Principal) -> DialledProv
     """Return the provider that a worker at this path serves. Raises `HttpProblem`."""
     if not principal.has_scope(WORKER):
         raise insufficient_scope(WORKER)
-    key = path.removeprefix(PATH)
-    running = host.registry.running() if path.startswith(PATH) else {}
+    key = path.removeprefix(WORKERS_PATH)
+    running = host.registry.running() if path.startswith(WORKERS_PATH) else {}
     dialled = {
         name: each.provider
         for name, each in running.items()

@@ -23,8 +23,8 @@ from toolplug.host.keys.host_key import HostKey
 from toolplug.net.egress import Egress
 from toolplug.packages.entry_points import find_installed
 from toolplug.parts.credentials.oauth import OAuthCredentials
+from toolplug.parts.credentials.records import UserConnection, connections_of_tenant
 from toolplug.parts.credentials.running import HEADER, PURPOSE
-from toolplug.parts.credentials.tokens import UserConnection, connections_of_tenant
 
 _INSTEAD = "GET, POST and DELETE of /v1/connections"
 

@@ -30,7 +30,7 @@ from toolplug.parts.credentials.oauth import (
     OAuthCredentials,
     loop_time,
 )
-from toolplug.parts.credentials.tokens import KeptConnection, UserConnection, UserTokens, user_key
+from toolplug.parts.credentials.records import KeptConnection, UserConnection, UserTokens, user_key
 from toolplug.runtime.keyed_locks import KeyedLocks
 from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.runtime.threads import import_in_thread

@@ -45,7 +45,7 @@ from toolplug.net.issuer_answers import (
     read_metadata,
     read_tokens,
 )
-from toolplug.parts.credentials.tokens import UserTokens
+from toolplug.parts.credentials.records import UserTokens
 from toolplug.providers.provider import SignInEndpoints
 
 CLIENT_NAME = "toolplug"

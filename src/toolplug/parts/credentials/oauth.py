@@ -18,8 +18,16 @@ from toolplug.errors import StoreConflict, ToolUnavailable, Unsealable
 from toolplug.execution.user_auth import AuthOwner, UserOAuth
 from toolplug.host.keys.host_key import Sealer
 from toolplug.net.egress import Egress
-from toolplug.parts.credentials.sign_ins import AskedSignIn, BegunSignIn, SignIns
-from toolplug.parts.credentials.tokens import KeptConnection, TokenRecords, UserConnection, UserTokens, user_key
+from toolplug.parts.credentials.records import (
+    AskedSignIn,
+    BegunSignIn,
+    KeptConnection,
+    SignIns,
+    TokenRecords,
+    UserConnection,
+    UserTokens,
+    user_key,
+)
 from toolplug.providers.provider import SignInEndpoints
 from toolplug.runtime.keyed_locks import KeyedLocks
 from toolplug.runtime.lru import LeastRecentlyUsed

@@ -15,7 +15,7 @@ async def _open(services: PartServices, settings: CredentialSettings) -> Running
 
 
 def _routes() -> HostRoutes:
-    return (*import_module(f"{_HERE}.http").ROUTES, *import_module(f"{_HERE}.connect").ROUTES)
+    return import_module(f"{_HERE}.http").ROUTES
 
 
 PART: HostPart[CredentialSettings] = HostPart(

@@ -12,9 +12,8 @@ from typing_extensions import TypedDict
 from toolplug.catalog.definition import HostedItem
 from toolplug.catalog.exact_json import as_object
 from toolplug.parts.responses.backend import Usage
-from toolplug.parts.responses.items.input_items import BACKEND_FIELDS, Item
 from toolplug.parts.responses.limits import MAX_CALL_ID
-from toolplug.parts.responses.request import Format, ResponseRequest
+from toolplug.parts.responses.request import BACKEND_FIELDS, Format, Item, ResponseRequest
 
 Event = dict[str, object]
 """`type`, `sequence_number`, and what the type says."""

@@ -24,19 +24,19 @@ from toolplug.parts.responses.backend import Backend
 from toolplug.parts.responses.builder import Event, ResponseBuilder
 from toolplug.parts.responses.items.hosted import MCP, server_list
 from toolplug.parts.responses.items.hosted_calls import Decided, HostedCalls, decided_calls
-from toolplug.parts.responses.items.input_items import (
+from toolplug.parts.responses.items.tool_list import StableList, place_of_notice
+from toolplug.parts.responses.items.transcript import EMPTY_NOTICES, ForwardedChat, messages, question
+from toolplug.parts.responses.limits import MAX_TURNS
+from toolplug.parts.responses.offer import Offer, ToolCaller, check_choice, make_offer
+from toolplug.parts.responses.request import (
     MANY_ITEMS,
     Item,
+    ResponseRequest,
     called_name,
     checked_items,
     is_hosted_call,
     model_call_id,
 )
-from toolplug.parts.responses.items.tool_list import StableList, place_of_notice
-from toolplug.parts.responses.items.transcript import EMPTY_NOTICES, ForwardedChat, messages, question
-from toolplug.parts.responses.limits import MAX_TURNS
-from toolplug.parts.responses.offer import Offer, ToolCaller, check_choice, make_offer
-from toolplug.parts.responses.request import ResponseRequest
 from toolplug.parts.responses.settings import ItemStyle
 from toolplug.parts.responses.stored import with_ids
 from toolplug.parts.responses.turn import CUT_SHORT, Citations, Turn

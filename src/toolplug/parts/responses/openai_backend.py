@@ -31,9 +31,15 @@ from openai import (
 
 from toolplug.catalog.exact_json import as_object
 from toolplug.errors import BackendFailed
-from toolplug.parts.responses.answers.body import BodyRefused, check_values, parse_json
 from toolplug.parts.responses.answers.completions import garbage
-from toolplug.parts.responses.answers.reader import broke_off, log_words, read_answer
+from toolplug.parts.responses.answers.reader import (
+    BodyRefused,
+    broke_off,
+    check_values,
+    log_words,
+    parse_json,
+    read_answer,
+)
 from toolplug.parts.responses.backend import Delta, ModelAnswer, Question
 from toolplug.parts.responses.limits import MAX_ANSWER_BYTES, MAX_ERROR_BYTES
 

@@ -16,16 +16,15 @@ from toolplug.cluster.processes import Processes
 from toolplug.errors import ResponseRefused, StoreConflict, StoreError
 from toolplug.parts.responses.answers.tracing import trace_turn
 from toolplug.parts.responses.backend import Backend, ModelAnswer
-from toolplug.parts.responses.background.making import Background, ResponseWriter
+from toolplug.parts.responses.background import Background, ResponseWriter
 from toolplug.parts.responses.builder import FINAL, Event, ResponseAnswer, ResponseBuilder
-from toolplug.parts.responses.chat.history import complete_messages
-from toolplug.parts.responses.items.input_items import MANY_ITEMS, Item, checked_items, is_hosted_call
+from toolplug.parts.responses.items.chat_history import complete_messages
 from toolplug.parts.responses.items.tool_list import ListRule, PrefixChanges, StableList
 from toolplug.parts.responses.items.transcript import ForwardedChat
 from toolplug.parts.responses.limits import MAX_TURNS, TTL_S
 from toolplug.parts.responses.loop import Loop
 from toolplug.parts.responses.offer import ToolCaller
-from toolplug.parts.responses.request import ResponseRequest
+from toolplug.parts.responses.request import MANY_ITEMS, Item, ResponseRequest, checked_items, is_hosted_call
 from toolplug.parts.responses.settings import ItemStyle, ToolChangesRule
 from toolplug.parts.responses.stored import StoredResponse, StoredResponses
 from toolplug.stores.store import Store

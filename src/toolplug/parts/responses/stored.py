@@ -20,7 +20,6 @@ from toolplug.errors import InvalidJson, ResponseRefused, StoreConflict, StoreEr
 from toolplug.parts.responses.builder import FINAL, ResponseAnswer, ResponseBuilder, response_id, whole_items
 from toolplug.parts.responses.items.healing import History, Record, answered_responses, make_record, responses_in
 from toolplug.parts.responses.items.hosted import hide_fields
-from toolplug.parts.responses.items.input_items import Item, parts_of, response_key_of
 from toolplug.parts.responses.limits import (
     HEAL_S,
     MAX_CHAIN,
@@ -28,6 +27,7 @@ from toolplug.parts.responses.limits import (
     MAX_HEALED_RESPONSES,
     MAX_HEALED_SOUGHT,
 )
+from toolplug.parts.responses.request import Item, parts_of, response_key_of
 from toolplug.stores.store import Store, tenant_digest
 
 _LOG = logging.getLogger("toolplug.responses")

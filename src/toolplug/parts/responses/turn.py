@@ -15,12 +15,11 @@ from typing import Literal
 
 from toolplug.catalog.call import EMPTY, ToolCall
 from toolplug.catalog.exact_json import as_list, as_object
-from toolplug.parts.responses.answers.calls import CallAssembler, ModelCall
-from toolplug.parts.responses.answers.fields import BackendFields
+from toolplug.parts.responses.answers.fragments import BackendFields, CallAssembler, ModelCall
 from toolplug.parts.responses.backend import ENDED, CallPart, Delta
 from toolplug.parts.responses.builder import Event, ResponseBuilder
-from toolplug.parts.responses.items.input_items import BACKEND_FIELDS, Item
 from toolplug.parts.responses.limits import MAX_ANNOTATIONS, MAX_CALL_ID
+from toolplug.parts.responses.request import BACKEND_FIELDS, Item
 from toolplug.parts.responses.request_tools import ClientTool, input_of
 
 # What hosted calls have found, noted where the model's text names it.

@@ -16,7 +16,7 @@ async def _open(services: PartServices, settings: SessionSettings) -> RunningPar
 
 def _routes() -> HostRoutes:
     routes_in = import_module("toolplug.http.routing").routes_in
-    modules = (import_module(f"{_HERE}.http.{name}") for name in ("handlers", "prompt", "event_stream", "calls"))
+    modules = (import_module(f"{_HERE}.http.{name}") for name in ("handlers", "prompt", "event_stream"))
     return [route for module in modules for route in routes_in(module)]
 
 

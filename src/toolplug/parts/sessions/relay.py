@@ -3,8 +3,8 @@
 A request is leased to one stream of the plugin: the newest at that time. When that stream ends, the request is sent on
 the next one, until it is answered, its caller leaves or its deadline comes. It is answered at most once.
 
-In a store that several processes share, each request has records (`peers/calls.py`): the process with the newest
-stream sends it, and any process takes the answer.
+In a store that several processes share, each request has records (`peers/shared_records.py`): the process with the
+newest stream sends it, and any process takes the answer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from toolplug.catalog.text import pluralize
 from toolplug.config.units import timestamp
 from toolplug.errors import ApiError, GoneState, StoreError
 from toolplug.execution.results import limited_result, readable, unavailable
-from toolplug.parts.sessions.peers.calls import CallEnd, RecordedProgress
+from toolplug.parts.sessions.peers.shared_records import CallEnd, RecordedProgress
 from toolplug.parts.sessions.shared import SessionCallbacks, SessionCounters, SessionTasks
 from toolplug.parts.sessions.streams.events import CANCELLED, PLUGIN, REQUEST, LogEntry
 

@@ -18,8 +18,8 @@ from toolplug.execution.metrics import UncheckedCollector, counter_family, cumul
 from toolplug.host.quotas.settings import Owner, quota_exceeded
 from toolplug.parts.sessions.expiry import REMEMBERED, kept_sign, latest_expiry
 from toolplug.parts.sessions.limits import SessionLimits
-from toolplug.parts.sessions.peers.new_sessions import NewSession, NewSessions
 from toolplug.parts.sessions.peers.peers import Peers
+from toolplug.parts.sessions.peers.shared_records import NewSession, NewSessions
 from toolplug.parts.sessions.record import (
     TOKEN_BEGIN,
     SessionState,

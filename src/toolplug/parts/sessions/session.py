@@ -35,8 +35,7 @@ from toolplug.parts.sessions.streams.events import (
     tool_list,
     update_data,
 )
-from toolplug.parts.sessions.streams.session_log import SessionLog
-from toolplug.parts.sessions.streams.stream import EventFanout, Reader
+from toolplug.parts.sessions.streams.stream import EventFanout, Reader, SessionLog
 from toolplug.parts.sessions.tools.executors import SessionExecutors
 from toolplug.parts.sessions.tools.negotiation import (
     Registration,

@@ -22,8 +22,7 @@ from toolplug.parts.sessions.limits import (
     MAX_TYPES,
     SessionLimits,
 )
-from toolplug.parts.sessions.peers.calls import CallRecords
-from toolplug.parts.sessions.peers.presences import PresenceRecords
+from toolplug.parts.sessions.peers.shared_records import CallRecords, PresenceRecords
 from toolplug.parts.sessions.record import SessionState
 from toolplug.parts.sessions.streams.events import LogEntry
 from toolplug.parts.sessions.tools.session_tool import DefinitionCache, PluginStatus, SessionPlanner, StreamRole

@@ -12,7 +12,7 @@ from toolplug.errors import GoneState, SessionGone, SessionNotFound, StoreRefuse
 from toolplug.parts.sessions.expiry import latest_expiry
 from toolplug.parts.sessions.record import PREFIX, SessionState, abbreviate_code, read_state, record_key
 from toolplug.parts.sessions.streams.events import StoredSessionEvent, event_id, logged_events
-from toolplug.parts.sessions.streams.session_log import logged_after
+from toolplug.parts.sessions.streams.stream import logged_after
 from toolplug.parts.sessions.tools.session_tool import DefinitionCache
 from toolplug.stores.store import Store, key_pages
 

@@ -318,7 +318,7 @@ class PluginManager(pluggy.PluginManager):
         running = {each.key: each for each in self._running if each.site.call_hooks.on}
         before, change, after = (
             tuple(
-                _call_hook(name, item, running[item.plugin_name])._replace(watched=watched)
+                _call_hook(name, item, running[item.plugin_name], watched)
                 for item in self._implementing(name)
                 if item.plugin_name in running
             )
@@ -438,7 +438,9 @@ def specifications(plugins: pluggy.PluginManager) -> dict[str, Sequence[str]]:
     return {name: each.spec.argnames for name, each in callers.items() if name not in HOOKS and each.spec is not None}
 
 
-def _call_hook(name: str, item: HookImpl, running: RunningPlugin) -> CallHook:
+def _call_hook(
+    name: str, item: HookImpl, running: RunningPlugin, watched: Callable[[str, str, str], object]
+) -> CallHook:
     taken = taken_arguments(item.function)
     but_first = taken == HOOKS[name].given_arguments[1:]
     return CallHook(
@@ -452,4 +454,5 @@ def _call_hook(name: str, item: HookImpl, running: RunningPlugin) -> CallHook:
         takes_call="call" in taken,
         on_failure=running.on_failure,
         failures=FailureCounts(),
+        watched=watched,
     )

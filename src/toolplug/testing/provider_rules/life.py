@@ -24,7 +24,7 @@ from toolplug.providers.provider import FunctionProvider
 from toolplug.providers.site import TemporaryRoot, stored_sites
 from toolplug.stores.memory import MemoryStore
 from toolplug.testing.broken_rule import BrokenRule
-from toolplug.testing.provider_rules.offers import listed_offers, requests
+from toolplug.testing.provider_rules.calls import listed_offers, requests
 from toolplug.testing.provider_rules.subject import Started, Subject, start_subject
 
 _POLL_S = 0.01

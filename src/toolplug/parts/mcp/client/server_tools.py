@@ -33,14 +33,13 @@ from toolplug.parts.mcp.client.connection_strategies import (
     PersistentConnection,
     SwitchedConnection,
 )
+from toolplug.parts.mcp.client.offer_plans import FollowedResources, planned_offers
 from toolplug.parts.mcp.client.plans import Labels, ServerPlanner, over
 from toolplug.parts.mcp.client.server_config import Command, Endpoint, Server
-from toolplug.parts.mcp.client.user_connections import UserConnections
-from toolplug.parts.mcp.client.user_lists import ListUpdates, SignInTarget, User, UserLists, sign_in_tool
+from toolplug.parts.mcp.client.users import ListUpdates, SignInTarget, User, UserConnections, UserLists, sign_in_tool
 from toolplug.parts.mcp.discovery.listing import ListReader
 from toolplug.parts.mcp.discovery.offers import NO_OFFERS, FoundOffers, RawOffers
 from toolplug.parts.mcp.discovery.record import NEVER, DiscoveryRecord, FoundTool, ListingFailed, ServerState, hold_back
-from toolplug.parts.mcp.offering.plans import FollowedResources, planned_offers
 
 SOON_S = 0.3
 EVERY_S = 1.0

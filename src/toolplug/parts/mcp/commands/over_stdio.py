@@ -16,8 +16,8 @@ from toolplug.cli.standard_output import packages_print_to_stderr
 from toolplug.execution.executor import LazyExecutor
 from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.host import Host, open_host
-from toolplug.parts.mcp.offering.resource_subscriptions import ResourceSubscriptions
 from toolplug.parts.mcp.serving.mcp_sessions import Serving, clients_of
+from toolplug.parts.mcp.serving.notifications import ResourceSubscriptions
 from toolplug.parts.mcp.serving.server_endpoint import McpCaller
 
 

@@ -41,9 +41,8 @@ from toolplug.http.requests import (
 )
 from toolplug.http.routing import CALL, EVENTS, JSON_OR_EVENTS, Parameter, answers, route
 from toolplug.net.sse import frame
-from toolplug.parts.mcp.offering.resource_subscriptions import ResourceSubscriptions
-from toolplug.parts.mcp.serving.list_changed import Watch, notifications_of
 from toolplug.parts.mcp.serving.mcp_sessions import Handshake, SessionOwner, clients_of
+from toolplug.parts.mcp.serving.notifications import ResourceSubscriptions, Watch, notifications_of
 from toolplug.parts.mcp.serving.server_endpoint import (
     CALL_TOOL,
     CANCEL,

@@ -51,7 +51,7 @@ from toolplug.catalog.trace_context import TRACEPARENT, TRACESTATE, trace_contex
 from toolplug.errors import InvalidJson, ToolplugError
 from toolplug.parts.mcp.content import APPROVAL, RisingProgress, content_of, page
 from toolplug.parts.mcp.sdk.elicitation import asking, call_with_approval
-from toolplug.parts.mcp.sdk.extensions.calls import (
+from toolplug.parts.mcp.sdk.extensions import (
     UNKNOWN_TIMEOUT_S,
     RunTool,
     answer_extensions,

@@ -38,8 +38,7 @@ from toolplug.net.checked_transport import (
     PinnedTransport,
 )
 from toolplug.net.egress import Egress, Resolve, resolve_host
-from toolplug.parts.mcp.client.child_output import RateLimitedLog
-from toolplug.parts.mcp.client.child_process import Child, secrets_of
+from toolplug.parts.mcp.client.child_process import Child, RateLimitedLog, secrets_of
 from toolplug.parts.mcp.client.connection import (
     Connect,
     ConnectionFailed,

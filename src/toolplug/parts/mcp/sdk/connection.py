@@ -43,15 +43,13 @@ from toolplug.parts.mcp.sdk.askers import (
     CAN_ASK,
     EXTENSIONS,
     Askers,
+    ServerOfCall,
+    finish_result,
     offering_forms,
     repeated_fields,
     required_input,
-    with_capabilities_of_call,
-)
-from toolplug.parts.mcp.sdk.extensions.results import (
-    ServerOfCall,
-    finish_result,
     told_extensions,
+    with_capabilities_of_call,
 )
 from toolplug.parts.mcp.sdk.line_streams import BAD_ANSWER, FAILED, UNAUTHORIZED, is_closed
 from toolplug.parts.mcp.sdk.readable_results import READABLE

@@ -32,7 +32,7 @@ from pydantic import ValidationError
 
 from toolplug.catalog.text import pluralize
 from toolplug.net.checked_transport import AnswerRefused
-from toolplug.parts.mcp.client.child_output import RateLimitedLog
+from toolplug.parts.mcp.client.child_process import RateLimitedLog
 from toolplug.parts.mcp.client.connection_strategies import Restarts
 from toolplug.parts.mcp.limits import MAX_MESSAGE_BYTES
 from toolplug.parts.mcp.sdk.line_streams import (

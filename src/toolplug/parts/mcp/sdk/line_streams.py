@@ -44,8 +44,7 @@ from pydantic import ValidationError
 from toolplug.catalog.exact_json import as_object, load_json
 from toolplug.catalog.text import pluralize
 from toolplug.errors import InvalidJson
-from toolplug.parts.mcp.client.child_output import LineTooLong
-from toolplug.parts.mcp.client.child_process import Child
+from toolplug.parts.mcp.client.child_process import Child, LineTooLong
 from toolplug.parts.mcp.limits import MAX_MESSAGE_BYTES
 from toolplug.parts.mcp.serving.server_endpoint import LISTEN, PARSE_ERROR
 

@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.host.host import Host
-from toolplug.parts.mcp.offering.resource_subscriptions import ResourceSubscriptions
 from toolplug.parts.mcp.running import McpClients
-from toolplug.parts.mcp.serving.list_changed import ListChangedNotifier, Seen
+from toolplug.parts.mcp.serving.notifications import ListChangedNotifier, ResourceSubscriptions, Seen
 from toolplug.parts.mcp.serving.server_endpoint import Client, ClientAnswer, McpServerEndpoint, Questions, RequestId
 from toolplug.runtime.threads import in_own_thread
 from toolplug.search.tools import FoundTools

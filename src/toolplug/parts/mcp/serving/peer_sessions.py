@@ -22,8 +22,8 @@ from toolplug.catalog.offering import OfferedEntry
 from toolplug.cluster.followed import Follower
 from toolplug.cluster.processes import Processes
 from toolplug.errors import StoreConflict, StoreError
-from toolplug.parts.mcp.serving.list_changed import Seen
 from toolplug.parts.mcp.serving.mcp_sessions import IDLE_S, Handshake, McpSessions, SessionOwner
+from toolplug.parts.mcp.serving.notifications import Seen
 from toolplug.parts.mcp.serving.server_endpoint import Client, ClientAnswer, RequestId
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.stores.store import VOLATILE, Change, Event, Store

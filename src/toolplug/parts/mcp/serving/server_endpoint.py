@@ -21,8 +21,7 @@ from toolplug.execution.executor import ToolExecutor
 from toolplug.mcp_extensions import McpExtension
 from toolplug.part_protocols.approvals import HostApprovals
 from toolplug.parts.mcp.client.connection import SDK
-from toolplug.parts.mcp.offering.resource_subscriptions import ResourceSubscriptions
-from toolplug.parts.mcp.serving.list_changed import Watch
+from toolplug.parts.mcp.serving.notifications import ResourceSubscriptions, Watch
 from toolplug.search.tools import FoundTools
 from toolplug.stores.store import Store
 

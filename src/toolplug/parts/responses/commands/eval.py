@@ -26,7 +26,7 @@ from toolplug.config.problems import validate_section
 from toolplug.errors import BackendFailed, ConfigError, InvalidArguments, Problem
 from toolplug.execution.executor import ModelTools
 from toolplug.host.host import Host, open_host
-from toolplug.parts.responses.answers.calls import CallAssembler, ModelCall, as_tool_call
+from toolplug.parts.responses.answers.fragments import CallAssembler, ModelCall, as_tool_call
 from toolplug.parts.responses.backend import Backend
 from toolplug.parts.responses.running import ResponsesService
 from toolplug.search.tools import CALL_TOOL, SEARCH_TOOLS, target_call, without_search

@@ -21,8 +21,15 @@ from toolplug.http.requests import ClientWatch, HostRequest
 from toolplug.http.routing import CALL, JSON_OR_EVENTS, answers, route
 from toolplug.net.sse import frame
 from toolplug.parts.responses.builder import Event
-from toolplug.parts.responses.chat.completion import ChatCompletion, ChatPiece, Completion
-from toolplug.parts.responses.chat.request import ChatRequest, forwarded_chat, read_messages, response_request
+from toolplug.parts.responses.http.chat_bodies import (
+    ChatCompletion,
+    ChatPiece,
+    ChatRequest,
+    Completion,
+    forwarded_chat,
+    read_messages,
+    response_request,
+)
 from toolplug.parts.responses.http.create import CALLER, END, response_caller, send_chunk, service_of
 from toolplug.parts.responses.http.tolerance import Warnings
 

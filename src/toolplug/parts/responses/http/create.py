@@ -39,9 +39,8 @@ from toolplug.parts.responses.http.tolerance import (
     said_in_header,
     without_unknown,
 )
-from toolplug.parts.responses.items.input_items import Item
 from toolplug.parts.responses.offer import ToolCaller
-from toolplug.parts.responses.request import APPROVALS_FIELD, ITEMS, ResponseRequest
+from toolplug.parts.responses.request import APPROVALS_FIELD, ITEMS, Item, ResponseRequest
 from toolplug.parts.responses.running import ResponsesService
 from toolplug.parts.responses.service import Responses
 

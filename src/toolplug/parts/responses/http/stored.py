@@ -17,7 +17,7 @@ from toolplug.http.routing import CALL, JSON_OR_EVENTS, Parameter, answers, rout
 from toolplug.parts.responses.backend import ModelAnswer
 from toolplug.parts.responses.builder import ResponseAnswer
 from toolplug.parts.responses.http.create import DeletedAnswer, ItemList, response_events, service_of
-from toolplug.parts.responses.items.input_items import Item
+from toolplug.parts.responses.request import Item
 from toolplug.parts.responses.stored import as_listed
 
 MAX_PAGE = 100

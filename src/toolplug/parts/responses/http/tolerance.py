@@ -14,9 +14,8 @@ from toolplug.catalog.exact_json import as_object
 from toolplug.http.bodies.foreign_requests import IgnoredParts, warning_header
 from toolplug.http.errors import invalid_request
 from toolplug.parts.responses.builder import ResponseAnswer
-from toolplug.parts.responses.items.input_items import CLIENT_ANSWERS, Item, is_known_item, is_known_part
 from toolplug.parts.responses.limits import MAX_ITEMS, MAX_TOOLS
-from toolplug.parts.responses.request import ResponseRequest
+from toolplug.parts.responses.request import CLIENT_ANSWERS, Item, ResponseRequest, is_known_item, is_known_part
 
 Warnings = Sequence[Mapping[str, object]]
 """Each with a `code`, a `message`, and in most cases the place in the request, `param`."""

@@ -18,7 +18,8 @@ import orjson
 
 from toolplug.catalog.exact_json import as_object, dump_json, load_json
 from toolplug.errors import InvalidJson
-from toolplug.parts.responses.items.input_items import (
+from toolplug.parts.responses.limits import MAX_HEALED_BYTES, MAX_HEALED_ITEMS, MAX_HEALED_TEXT
+from toolplug.parts.responses.request import (
     BACKEND_FIELDS,
     CLIENT_ANSWERS,
     CLIENT_CALLS,
@@ -32,7 +33,6 @@ from toolplug.parts.responses.items.input_items import (
     response_key_of_call,
     text_of,
 )
-from toolplug.parts.responses.limits import MAX_HEALED_BYTES, MAX_HEALED_ITEMS, MAX_HEALED_TEXT
 
 _ASKED: Final = "mcp_approval_request"
 _TEXTS: Final = frozenset({"message", "reasoning"})

@@ -9,7 +9,7 @@ from toolplug.catalog.call import ToolCall, ToolResult, text_of_result
 from toolplug.catalog.definition import HostedItem, ToolDefinition
 from toolplug.catalog.exact_json import as_object
 from toolplug.parts.responses.builder import Event, ResponseBuilder
-from toolplug.parts.responses.items.input_items import WIRE_NAME, Item
+from toolplug.parts.responses.request import WIRE_NAME, Item
 from toolplug.parts.responses.settings import ItemStyle
 from toolplug.signatures.values import as_json, encode_value
 

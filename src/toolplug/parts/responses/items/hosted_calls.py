@@ -21,17 +21,19 @@ from toolplug.parts.responses.items.hosted import (
     label_of,
     ticket_of,
 )
-from toolplug.parts.responses.items.input_items import (
+from toolplug.parts.responses.offer import Offer, ToolCaller
+from toolplug.parts.responses.request import (
+    APPROVALS_FIELD,
     CLIENT_ANSWERS,
     CLIENT_CALLS,
+    ITEMS,
     Item,
+    ResponseRequest,
     call_key,
     called_name,
     is_cut,
     is_hosted_call,
 )
-from toolplug.parts.responses.offer import Offer, ToolCaller
-from toolplug.parts.responses.request import APPROVALS_FIELD, ITEMS, ResponseRequest
 from toolplug.parts.responses.settings import ItemStyle
 from toolplug.parts.responses.turn import Citations
 from toolplug.search.tools import target_call

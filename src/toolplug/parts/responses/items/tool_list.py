@@ -17,8 +17,8 @@ from toolplug.catalog.exact_json import as_object, dump_json, load_own_json
 from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.render import fragment
 from toolplug.execution.metrics import UncheckedCollector, counter_family
-from toolplug.parts.responses.items.input_items import CLIENT_ANSWERS, Item, is_hosted_call
 from toolplug.parts.responses.offer import Offer
+from toolplug.parts.responses.request import CLIENT_ANSWERS, Item, is_hosted_call
 from toolplug.parts.responses.settings import ToolChangesRule
 from toolplug.search.conversation import Function, KnownTool, KnownTools, ToolNews, functions_in
 from toolplug.search.tools import ToolSearch

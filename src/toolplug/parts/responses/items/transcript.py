@@ -11,15 +11,18 @@ import orjson
 
 from toolplug.catalog.call import data_url, is_image
 from toolplug.catalog.exact_json import as_list, as_object
-from toolplug.parts.responses.answers.calls import as_tool_call
+from toolplug.parts.responses.answers.fragments import as_tool_call
 from toolplug.parts.responses.backend import Question
 from toolplug.parts.responses.builder import ResponseBuilder
-from toolplug.parts.responses.items.input_items import (
+from toolplug.parts.responses.offer import Offer
+from toolplug.parts.responses.request import (
     BACKEND_FIELDS,
     CLIENT_ANSWERS,
     CLIENT_CALLS,
     WIRE_NAME,
     Item,
+    ResponseRequest,
+    Text,
     call_key,
     called_name,
     called_with,
@@ -30,8 +33,6 @@ from toolplug.parts.responses.items.input_items import (
     text_of,
     turn_of,
 )
-from toolplug.parts.responses.offer import Offer
-from toolplug.parts.responses.request import ResponseRequest, Text
 
 LOGPROBS = "message.output_text.logprobs"
 

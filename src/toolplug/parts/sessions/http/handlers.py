@@ -1,7 +1,11 @@
-"""The routes of sessions: creating and ending them, registering and updating tools, and metadata."""
+"""The routes of sessions: creating, calling and ending them, registering and updating tools, and metadata.
+
+A plugin's answers to requests and its signs of life are here, too.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -11,18 +15,42 @@ from typing import cast
 import orjson
 from starlette.responses import Response
 
+from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.config.units import timestamp
+from toolplug.execution.results import call_answer
 from toolplug.http.auth.authentication import viewer_of
 from toolplug.http.bodies.request_body import OrjsonResponse, read_json
 from toolplug.http.errors import HttpProblem, invalid_request
-from toolplug.http.requests import HostRequest, base_url, has_version
-from toolplug.http.routing import NOT_MODIFIED, READ, SESSIONS, TENANT, Parameter, answers, route
+from toolplug.http.requests import (
+    HostRequest,
+    base_url,
+    credential_scope,
+    has_version,
+    passed_credentials,
+    passed_trace_context,
+    without_authentication,
+)
+from toolplug.http.routing import (
+    CALL,
+    IDEMPOTENCY_KEY,
+    JSON_OR_EVENTS,
+    NOT_MODIFIED,
+    READ,
+    SESSIONS,
+    TENANT,
+    Parameter,
+    answers,
+    route,
+)
+from toolplug.http.tools import CallAnswer, call_id, call_response, deadline, idempotency_key, too_many_waiting
 from toolplug.parts.sessions.http import models
 from toolplug.parts.sessions.limits import HEARTBEAT_S, MAX_BODY, SessionLimits
+from toolplug.parts.sessions.peers.shared_records import RecordedProgress
 from toolplug.parts.sessions.running import RunningSessions
 from toolplug.parts.sessions.session import Session
+from toolplug.parts.sessions.tools.executors import SessionRoute
 from toolplug.parts.sessions.tools.negotiation import Registration, ToolChanges
-from toolplug.parts.sessions.tools.session_tool import CleanedTool
+from toolplug.parts.sessions.tools.session_tool import DEADLINE_S, CleanedTool
 
 _ALL = "/api/sessions"
 ONE = "/api/sessions/{code}"
@@ -305,3 +333,101 @@ async def session_metadata(request: HostRequest) -> Response:
     # Appended to the encoded text: the tools are not encoded a second time.
     body = head[:-1] + b',"expiresAt":"%s"}' % timestamp(session.expires_at).encode()
     return OrjsonResponse(body, 200, headers)
+
+
+def _value(body: models.ResultBody) -> object:
+    """Return the result, which may be null, or a `ToolResult` for an error."""
+    if body.error is None:
+        return body.result
+    text = body.error if isinstance(body.error, str) else body.error.message
+    return ToolResult(output=text, status=ToolStatus.TOOL_ERROR)
+
+
+@route(
+    "POST",
+    f"{ONE}/tool-calls",
+    CALL,
+    "Call a tool with the session's catalog",
+    models.SessionCallBody,
+    parameters=(IDEMPOTENCY_KEY,),
+)
+@answers(CallAnswer, others={202: models.QueuedAnswer}, errors=(409, 422, 429), content_types=JSON_OR_EVENTS)
+async def call_in_session(request: HostRequest) -> OrjsonResponse[models.QueuedAnswer] | Response:
+    """Run one call with the session's catalog, or take it and answer at once. Raises `HttpProblem`."""
+    state = request.state
+    key = idempotency_key(request)
+    body = await read_json(request, models.SessionCallBody)
+    session = await session_of(request)
+    await state["host"].quotas.count_call(state["principal"])
+    executor = SessionRoute(state["host"].executor_for(state["principal"], agent=body.agent, session=session.code))
+    context = CallContext(
+        principal=state["principal"],
+        session=session.code,
+        agent=body.agent,
+        deadline=deadline(body.timeout_ms),
+        idempotency_key=key,
+        approval=body.approval,
+        request_id=state["request_id"],
+        credentials=passed_credentials(state["headers"]),
+        trace_context=passed_trace_context(request.scope),
+    )
+    scope = await state["host"].scope_of(context.credentials)
+    call = ToolCall(call_id(body.id, context, scope), body.tool, body.arguments)
+    if body.wait:
+        return await call_response(request, executor, call, context, too_many_waiting)
+    if key is not None:
+        message = "a call that is not waited for has no Idempotency-Key; leave the header out, or wait"
+        raise invalid_request(message, "Idempotency-Key")
+    if context.deadline is None:
+        tool = executor.catalog.find(body.tool)
+        within_s = DEADLINE_S if tool is None else tool.plan.timeout_s
+        context = context._replace(deadline=asyncio.get_running_loop().time() + within_s)
+    running = running_sessions(request)
+    most = running.service.limits.max_waiting_calls
+    # What let the request in is kept for the request only.
+    context = context._replace(credentials=passed_credentials(without_authentication(state["headers"])))
+    taken = await running.queued.start(session, call, context, most=most, scope=scope)
+    return OrjsonResponse({"id": taken, "status": "queued"}, 202)
+
+
+@route("GET", f"{ONE}/tool-calls/{{id}}", READ, "The state of a queued call")
+@answers(models.CallState)
+async def session_call(request: HostRequest) -> OrjsonResponse[models.CallState]:
+    """Answer the state of a queued call, and its result once it is done. Raises `ApiError`."""
+    session, state = await session_of(request), request.state
+    queued, scope = running_sessions(request).queued, await credential_scope(request)
+    found = await queued.look(session, request.path_params["id"], state["principal"], scope)
+    answer: models.CallState = {"id": found.id, "call_id": found.call_id, "status": found.status}
+    if found.result is not None:
+        answer["result"] = cast("CallAnswer", orjson.Fragment(call_answer(found.result)))
+    return OrjsonResponse(answer, 200, NO_STORE)
+
+
+@route(
+    "POST",
+    f"{ONE}/tool-results",
+    None,
+    "Answer a request that the plugin was sent",
+    models.ResultBody,
+    audience="plugin",
+)
+@answers(models.ResultAnswer, errors=(409,))
+async def answer_request(request: HostRequest) -> OrjsonResponse[models.ResultAnswer]:
+    """Pass the answer on to the caller who waits for it. Raises `HttpProblem` and `ApiError`."""
+    body = await read_json(request, models.ResultBody)
+    session = plugin_session(request)
+    # Also an answer that is refused below is a sign of life.
+    session.touch()
+    if body.progress is not None:
+        await session.relay.take_progress(body.id, RecordedProgress(body.progress, body.total, body.message))
+        return OrjsonResponse({"success": True, "id": body.id, "status": "progress"})
+    await session.relay.take_answer(body.id, _value(body))
+    return OrjsonResponse({"success": True, "id": body.id, "status": "done"})
+
+
+@route("POST", f"{ONE}/heartbeat", None, "Keep the session alive", audience="plugin")
+@answers(models.HeartbeatAnswer)
+async def heartbeat(request: HostRequest) -> OrjsonResponse[models.HeartbeatAnswer]:
+    """Extend the session's lifetime; the new expiry is stored."""
+    session = plugin_session(request)
+    return OrjsonResponse({"success": True, "expiresAt": timestamp(await session.heartbeat())})

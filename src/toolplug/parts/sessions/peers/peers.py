@@ -18,17 +18,20 @@ from toolplug.cluster.followed import Follower
 from toolplug.cluster.processes import Processes
 from toolplug.errors import StoreConflict, StoreRefused
 from toolplug.parts.sessions.expiry import Presence
-from toolplug.parts.sessions.peers.calls import (
+from toolplug.parts.sessions.peers.relay import SharedRelay
+from toolplug.parts.sessions.peers.shared_records import (
     CALLS,
+    PRESENCES,
     CallRecords,
+    PresenceRecords,
     StoredCall,
+    StoredPresence,
     read_call,
     read_end,
     read_key,
+    read_presence,
     read_progress,
 )
-from toolplug.parts.sessions.peers.presences import PRESENCES, PresenceRecords, StoredPresence, read_presence
-from toolplug.parts.sessions.peers.relay import SharedRelay
 from toolplug.parts.sessions.record import PREFIX, abbreviate_code, record_key
 from toolplug.parts.sessions.shared import PeerRecords, SessionCallbacks, SessionCounters, SessionTasks
 from toolplug.parts.sessions.tools.session_tool import PluginStatus

@@ -1,6 +1,6 @@
 """The relay of a session in a store that several processes share.
 
-Each request has two records (`calls.py`). The process of its caller writes the first one; the process with the
+Each request has two records (`shared_records.py`). The process of its caller writes the first one; the process with the
 newest stream of the plugin sends it, after each change of the streams perhaps a second time; any process takes the
 answer and writes the second one, which only the first of all ends can do.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from time import perf_counter
 
 from toolplug.errors import StoreError
-from toolplug.parts.sessions.peers.calls import CallEnd, CallRecords, RecordedProgress, StoredCall
+from toolplug.parts.sessions.peers.shared_records import CallEnd, CallRecords, RecordedProgress, StoredCall
 from toolplug.parts.sessions.relay import (
     CALLER_GONE,
     LIMITED,

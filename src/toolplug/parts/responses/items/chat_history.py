@@ -11,9 +11,9 @@ from itertools import groupby
 from typing import Final, cast
 
 from toolplug.catalog.exact_json import as_list, as_object
-from toolplug.parts.responses.answers.calls import as_tool_call
-from toolplug.parts.responses.items.input_items import Item, model_call_id
+from toolplug.parts.responses.answers.fragments import as_tool_call
 from toolplug.parts.responses.items.transcript import Message, messages
+from toolplug.parts.responses.request import Item, model_call_id
 from toolplug.parts.responses.request_tools import CUSTOM, arguments_of
 
 Heal = Callable[[Sequence[Item]], Awaitable[Sequence[Item]]]

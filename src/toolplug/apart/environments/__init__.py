@@ -1,1 +1,0 @@
-"""Environments of their own for providers: what is installed there, and how one is made."""

@@ -1,1 +1,0 @@
-"""Extensions of the protocol that plugins have: for clients, and for servers."""

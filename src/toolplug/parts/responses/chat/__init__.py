@@ -1,1 +1,0 @@
-"""Chat completions: requests of that API over the loop of responses, and its answers."""
