@@ -6,9 +6,12 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+import pytest
 
 from toolplug.errors import StoreUnavailable
+from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import KEPT_EVENTS, Change, DelegatingStore, Events, Missed, Record, Store
 
 
@@ -134,3 +137,15 @@ async def _turns(count: int) -> None:
 def evenly(before: int, after: int) -> dict[str, tuple[int, int]]:
     """The same pace for every operation."""
     return dict.fromkeys(("read", "commit", "extend", "keys", "revisions", "events", "watch"), (before, after))
+
+
+def delay_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have stores of memory list keys as slowly as those of other processes do, so that others come between."""
+    keys = MemoryStore.keys
+
+    async def slowly(store: MemoryStore, *given: Any, **named: Any) -> list[str]:
+        found = await keys(store, *given, **named)
+        await asyncio.sleep(0.02)
+        return found
+
+    monkeypatch.setattr(MemoryStore, "keys", slowly)

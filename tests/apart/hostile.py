@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import struct
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -39,6 +40,14 @@ def _without_tools(send: Callable[..., None], kind: bytes, head: Mapping[str, ob
     send(kind, {**head, "tools": 5} if "tools" in head else head, body)
 
 
+def _raw(kind: bytes, head: bytes) -> bytes:
+    return struct.pack(">IcI", 5 + len(head), kind, len(head)) + head
+
+
+def _family(value: object) -> Sequence[object]:
+    return [["z", "", "gauge", "", [["z", {}, value]]]]
+
+
 FORGED: Mapping[str, Sequence[bytes]] = {
     "an unknown note": [encode_frame(NOTE, {"note": "shut down"})],
     "a note without a name": [encode_frame(NOTE, {})],
@@ -49,6 +58,8 @@ FORGED: Mapping[str, Sequence[bytes]] = {
     "a head that is no object": [b"\x00\x00\x00\x06r\x00\x00\x00\x01" + b"1"],
     "no messages at all": [os.urandom(100_000)],
     "an end without a length": [b"\x00\x00\x00\x00"],
+    "a level that is infinite": [_raw(NOTE, b'{"note": "log", "level": 1e999, "text": "x"}')],
+    "a value that is no float": [encode_frame(NOTE, {"note": "families", "families": _family(10**400)})],
 }
 """What ends the process that sends it."""
 
@@ -107,6 +118,8 @@ class Forger(FunctionProvider):
         "Write these messages to the host."
         if what == "progress that is no list":
             peer().send(NOTE, {"note": "progress", "id": _own_number(), "of": 5})
+        if what == "a pause that is no float":
+            peer().send(RESULT, {"id": _own_number(), "status": "success", "retry": 10**400}, b"forged")
         transport = peer().transport
         for each in (*FORGED.get(what, ()), *IGNORED.get(what, ())):
             transport.write(each)
@@ -141,6 +154,27 @@ class Forger(FunctionProvider):
         asked, own = {"work": _own_number(), "call_id": "c", "name": "answer_late"}, peer()
         ended = await asyncio.gather(*(own.ask("tool", asked, b"{}") for _ in range(count)), return_exceptions=True)
         return sum(isinstance(each, BaseException) for each in ended)
+
+    @tool
+    async def ask_unread(self, context: CallContext, asks: int) -> None:
+        "Ask for a long record so often, and read no answer."
+        await self.site.store(context.principal).commit("notes", b"x" * 900_000)
+        own, asked = peer(), {"do": "read", "key": "notes", "tenant": context.principal.tenant, "work": _own_number()}
+        own.transport.pause_reading()
+        for number in range(asks):
+            own.send(ASK, {**asked, "ask": "store", "id": number})
+            await asyncio.sleep(0.001)
+
+    @tool
+    async def refuse_unread(self) -> None:
+        "Ask more than is answered at once, for ever, and read no refusal."
+        own = peer()
+        own.transport.pause_reading()
+        for number in range(10_000_000):
+            own.send(ASK, {"ask": "tool", "id": number, "work": -1, "name": "x", "call_id": "c"})
+            if number % 100 == 0:
+                await own.wait_for_room()
+                await asyncio.sleep(0)
 
     @tool
     async def spoil_shared_memory(self, size: int) -> list[str]:

@@ -27,7 +27,7 @@ from toolplug import (
 )
 from toolplug.apart import provider as apart_provider
 from toolplug.apart.entries import apart_class
-from toolplug.apart.limits import FIRST_PAUSE_S, MAX_ASKED
+from toolplug.apart.limits import FIRST_PAUSE_S, MAX_ASKED, STREAMS_UNREAD
 from toolplug.apart.provider import ApartProvider
 from toolplug.apart.running import NOT_APART, refuse_hooks
 from toolplug.config.run_settings import RunSettings
@@ -111,6 +111,34 @@ async def test_a_process_asks_the_host_so_much_at_once() -> None:
     async with started(hostile.Forger) as registry:
         assert (await registry.call("ask_much", count=MAX_ASKED + 20)).structured == 20
         assert (await registry.call("ask_much", count=5)).structured == 0
+
+
+async def test_a_process_that_reads_no_answer_costs_the_host_a_few_answers() -> None:
+    async with started(hostile.Forger) as registry:
+        asking = asyncio.create_task(registry.execute(ToolCall("c", "ask_unread", {"asks": 500}), CallContext(ADA)))
+        provider = provider_of(registry)
+        most = 0
+        while not asking.done():
+            await asyncio.sleep(0.02)
+            most = max(most, provider.connection.unread)
+        # What is full when its turn comes waits for room.
+        assert 0 < most < STREAMS_UNREAD + 2_000_000
+
+
+async def test_a_process_that_makes_the_host_send_and_does_not_read_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with started(hostile.Forger) as registry:
+        provider = provider_of(registry)
+        monkeypatch.setattr(provider.connection, "most_unread", STREAMS_UNREAD + 100_000)
+        result = await registry.execute(ToolCall("c", "refuse_unread", {}), CallContext(ADA))
+        assert "does not read what it is sent" in result.output
+        await until(lambda: not provider.restarting)
+        assert (await registry.call("forge", what="nothing")).output == "written"
+
+
+async def test_a_result_with_a_number_that_is_no_float_ends_its_call() -> None:
+    async with started(hostile.Forger) as registry:
+        assert (await registry.call("forge", what="a pause that is no float")).status == "panic"
+        assert not _restarts(provider_of(registry))
 
 
 @pytest.mark.parametrize("how", ["status", "injected", "huge", "headers", "lengths", "length", "error", "ended"])

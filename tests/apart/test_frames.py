@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from toolplug.apart.frames import RESULT, Frame, FrameReader, FrameRefused, encode_frame
-from toolplug.apart.metrics import ProcessMetrics, decode_families, encode_families
+from toolplug.apart.limits import MAX_LABELS, MAX_SAMPLES
+from toolplug.apart.metrics import FamilyReader, ProcessMetrics, decode_families, encode_families
 from toolplug.apart.values import (
     decode_context,
     decode_definition,
@@ -138,3 +139,35 @@ def test_counters_go_on_over_a_restart_and_names_that_would_break_a_scrape_are_l
 
 def _values(metrics: ProcessMetrics) -> dict[str, float]:
     return {sample.name: sample.value for family in metrics.collect() for sample in family.samples}
+
+
+def test_samples_and_labels_that_would_be_read_as_those_of_the_host_are_left_out() -> None:
+    own = "antwort_builtin_tool_executions_total"
+    forged = [
+        ["antwort", "", "counter", "", [[own, {}, "1"], ["antwort_total", {}, "2"]]],
+        ["z", "", "gauge", "", [["z", {"__name__": own}, "1"], ["z", {"_name": "a"}, "2"]]],
+    ]
+    found = [sample for family in decode_families(forged) for sample in family.samples]
+    assert [(sample.name, sample.labels, sample.value) for sample in found] == [
+        ("antwort_total", {}, 2.0),
+        ("z", {"_name": "a"}, 2.0),
+    ]
+
+
+def test_the_metrics_of_a_process_are_bounded_over_messages_and_restarts() -> None:
+    long = "x" * (MAX_LABELS // 10)
+    reader = FamilyReader()
+    for number in range(30):
+        reader.add([[f"a{number}", "h" * 5_000, "counter", "", [[f"a{number}_total", {"of": long}, "1"]]]])
+    assert sum(len(family.samples) for family in reader.families) == 9
+    assert max(len(family.documentation) for family in reader.families) == 1_000
+
+    metrics = ProcessMetrics("made")
+    for process in range(4):
+        labels = [{"of": f"{process} {number}"} for number in range(MAX_SAMPLES // 2)]
+        metrics.update(decode_families([["a", "", "counter", "", [["a_total", each, "1"] for each in labels]]]))
+        metrics.restart()
+    samples = [sample for family in metrics.collect() for sample in family.samples if family.name == "a"]
+    # Those of the last processes.
+    assert {sample.labels["of"].split()[0] for sample in samples} == {"3", "2"}
+    assert len(samples) == MAX_SAMPLES

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import tarfile
 from importlib.metadata import version
 from pathlib import Path
 
@@ -156,6 +158,30 @@ def test_an_environment_is_made_only_where_an_entry_names_one(run: Run, tmp_path
     done = run("env", "hello")
     assert (done.code, "is there, is not empty, and has no python" in done.err) == (1, True), done.err
     assert [each.name for each in (tmp_path / "mine").iterdir()] == ["letter.txt"]
+
+
+METADATA = "Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n"
+BACKEND = """
+import pathlib
+pathlib.Path(MARK).write_text("built as the host")
+"""
+
+
+@pytest.mark.process
+def test_nothing_is_built_of_a_folder_of_wheels(run: Run, tmp_path: Path) -> None:
+    mark, source = tmp_path / "mark", tmp_path / "wheels" / "stranger-1.0.tar.gz"
+    source.parent.mkdir()
+    build = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    files = {"pyproject.toml": build, "backend.py": BACKEND.replace("MARK", repr(str(mark))), "PKG-INFO": METADATA}
+    with tarfile.open(source, "w:gz") as archive:
+        for name, text in files.items():
+            info = tarfile.TarInfo(f"stranger-1.0/{name}")
+            info.size = len(text.encode())
+            archive.addfile(info, io.BytesIO(text.encode()))
+    entry = "hello: {run: {process: true, python: ./env/bin/python, package: stranger}}"
+    (tmp_path / "providers.yaml").write_text(f"providers:\n  {entry}\n")
+    done = run("env", "hello", "--wheels", str(source.parent))
+    assert (done.code, mark.exists(), "stranger is not installed into" in done.err) == (1, False, True), done.err
 
 
 @pytest.mark.judge

@@ -192,6 +192,24 @@ async def test_without_another_worker_a_call_that_has_not_begun_is_unavailable()
         assert registry.records()[0].state == "waiting"
 
 
+async def test_what_a_worker_says_is_one_line_without_what_a_terminal_would_do() -> None:
+    odd = "one\nERROR forged\x1b[2J\u202e"
+    async with waiting() as registry:
+        other = Spoken(dialled(registry), odd, protocol=odd)
+        await other.serving
+        assert "one ERROR forged[2J was refused" in registry.records()[0].reason
+        lost = await join(registry, odd * 500)
+        (worker,) = dialled(registry).workers
+        assert worker.name.startswith("one ERROR forged[2J")
+        assert len(worker.name) <= 200
+        call = begin(registry)
+        await until(lambda: lost.calls)
+        lost.tell(note="ended", begun=lost.calls[0], reason=odd)
+        said = (await call).output
+        assert said.endswith("one ERROR forged[2J")
+        assert not set("\n\x1b\u202e") & set(said + registry.records()[0].reason)
+
+
 async def test_a_worker_without_a_sign_of_life_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (MISSED_BEATS + 1) * BEAT_S < 5, "the death of a worker is seen within 5 s"
     monkeypatch.setattr(links, "BEAT_S", 0.02)

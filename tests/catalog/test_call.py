@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,17 @@ def test_who_says_nothing_of_the_caller_gets_an_anonymous_one_without_scopes() -
     assert Principal() == nobody
     assert CallContext() == CallContext(principal=nobody)
     assert not nobody.has_scope("tools:call")
+
+
+def test_scopes_and_agents_may_be_any_collection_of_names_but_not_one_text() -> None:
+    scopes: Any = {"tools:call"}
+    agents: Any = ["clerk"]
+    text: Any = "tools:call"
+    loose = Principal(scopes=scopes, agents=agents)
+    assert loose == Principal(scopes=frozenset({"tools:call"}), agents=frozenset({"clerk"}))
+    assert hash(loose)
+    with pytest.raises(TypeError, match=r"scopes is a set of names, not one text: frozenset\(\{'tools:call'\}\)"):
+        Principal(scopes=text)
 
 
 def test_the_credentials_of_a_caller_are_not_in_the_text_of_its_context() -> None:

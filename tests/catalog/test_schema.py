@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 import pytest
 from hypothesis import given
@@ -332,6 +333,13 @@ def test_bounds_over_64_bits_are_exact() -> None:
     assert schema.refusals({"a": 1 << 64, "b": 10**40 + 1}) == ()
     assert len(schema.refusals({"a": (1 << 64) + 1, "b": 10**40})) == 2
     assert schema.value["properties"] == {"a": {"maximum": 2.0**64}, "b": {"enum": [1e40]}}
+
+
+@pytest.mark.parametrize("number", [10**308, 10**309, -(10**4_299)], ids=["308 zeros", "309", "negative"])
+def test_an_integer_that_no_float_reaches_is_no_schema(number: int) -> None:
+    reaches = number == 10**308
+    with nullcontext() if reaches else pytest.raises(InvalidDefinition, match="an integer over"):
+        assert Schema({"properties": {"a": {"default": number}}}).value
 
 
 @pytest.mark.parametrize("value", [{"a": b"x"}, {"a": {1}}, {1: "x"}, {"a": "\ud800"}, {"a": [b"x", 1 << 70]}])

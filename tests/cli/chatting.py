@@ -111,10 +111,10 @@ class Terminal:
 
 
 @contextmanager
-def terminal(folder: Path, *options: str) -> Iterator[Terminal]:
+def terminal(folder: Path, *options: str, columns: int = 200) -> Iterator[Terminal]:
     """Start the command on a terminal of its own, which makes Ctrl-C a signal."""
     pid, master = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": "200"}
+    environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": str(columns)}
     command = ["setsid", "--ctty", "--wait", TOOLPLUG, "chat", *options]
     with subprocess.Popen(command, cwd=folder, env=environment, stdin=master, stdout=master, stderr=master) as process:
         os.close(master)

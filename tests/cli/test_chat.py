@@ -163,3 +163,16 @@ def test_at_a_terminal_it_asks_for_approval_continues_and_ctrl_c_cancels(
         assert seen.end() == 0
     said = [message["content"] for message in model.asked[-1].messages if message["role"] == "user"]
     assert said == ["mail ann", "shorter"]
+
+
+@pytest.mark.process
+@pytest.mark.timeout(90)
+def test_the_end_of_a_long_line_is_seen_as_it_comes_on_a_narrow_terminal(
+    model: ScriptedBackend, tmp_path: Path
+) -> None:
+    story = " ".join(["once"] * 60)
+    model.plays(Held(turn=Turn(text=f"{story} otters and so on", size=len(story) + 7), gate=Gate(), after=2))
+    with terminal(tmp_path, columns=40) as seen:
+        seen.wait_for("> ")
+        seen.type("tell a story\r")
+        seen.wait_for("otters")

@@ -392,6 +392,15 @@ def test_a_command_line_in_place_of_a_command_is_a_warning_with_its_line_and_how
     assert "warning: providers.yaml:2:" in run("check").err
 
 
+def test_servers_in_the_words_of_desktop_clients_are_said_to_have_a_command(
+    run: Run, write: Callable[..., Path]
+) -> None:
+    write('mcpServers: {"files": {"command": "npx"}}')
+    [problem] = run("check", "--json").json["problems"]
+    assert problem["hint"].endswith("toolplug discover --import FILE reads the file of a desktop client")
+    assert "--import" in run("discover", "--help").out
+
+
 @pytest.mark.requirement("C-10-check")
 @pytest.mark.parametrize(
     ("text", "option"),
@@ -399,6 +408,7 @@ def test_a_command_line_in_place_of_a_command_is_a_warning_with_its_line_and_how
         ("http: {port: 9090}\n", "toolplug serve --port PORT sets it"),
         ("http: {host: 0.0.0.0}\n", "toolplug serve --host ADDRESS sets it"),
         ("port: 9090\n", "toolplug serve --port PORT sets it"),
+        ("logging: {level: debug}\n", "toolplug serve --log-level and --log-format set it"),
         ("log_level: debug\n", "toolplug serve --log-level LEVEL sets it"),
         ("server: {port: 9090}\n", "toolplug serve --host and --port set the address; the rest is under 'http'"),
     ],

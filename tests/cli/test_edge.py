@@ -419,6 +419,14 @@ def test_the_authority_of_an_absolute_target_is_the_host(connect: Connect) -> No
         assert wire.response()[0] == status
 
 
+@pytest.mark.requirement("C-5-edge-target")
+def test_blanks_around_a_value_are_no_part_of_it(connect: Connect) -> None:
+    for field, status in ((b"X-Request-Id:\t a \t", 200), (b"Origin: http://localhost:1 ", 403)):
+        wire = connect()
+        wire.send(_post(COUNTS, field).replace(b"Host: localhost", b"Host:  localhost \t"))
+        assert wire.response()[0] == status
+
+
 @pytest.mark.requirement("C-5-edge-head")
 def test_what_is_no_http_is_refused_in_our_words_and_an_upgrade_adds_no_line(
     service: Serving, connect: Connect

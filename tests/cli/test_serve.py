@@ -105,6 +105,7 @@ def test_a_call_that_runs_when_the_signal_comes_is_answered(
         answer = caller.submit(service.call, "gated", gate=str(tmp_path / "open"))
         _until_in_flight(service, "gated")
         service.send(signal.SIGTERM)
+        assert "stopping: 1 call may run for up to 30 s more" in service.wait_for("stopping")
         _until_refused(service)
         (tmp_path / "open").touch()
         assert answer.result().json()["output"] == "let through"

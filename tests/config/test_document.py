@@ -217,10 +217,12 @@ def test_an_unquoted_reference_in_flow_style_gets_the_right_hint() -> None:
     [
         ("a:\n  b: 1\n c: 2\n", 3, "the keys of a mapping, and the dashes of a list, begin in the same column"),
         ("a:\n  - b\n - c\n", 3, "the keys of a mapping, and the dashes of a list, begin in the same column"),
+        ("a: @home\n", 1, "write a text that begins with @ in quotes"),
+        ("a:\n  b:\u00a0c\n  d: e\n", 3, "line 2 has a no-break space, as pages and chats have; write a plain one"),
         ("a: b: c\n", 1, "write a text with a colon in quotes, and a key on a line of its own"),
     ],
 )
-def test_a_wrong_column_or_colon_gets_a_hint(text: str, line: int, hint: str) -> None:
+def test_a_wrong_column_or_character_gets_a_hint(text: str, line: int, hint: str) -> None:
     [problem] = refusal(text)
 
     assert problem.startswith(f"p.yaml:{line}:")

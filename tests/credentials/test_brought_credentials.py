@@ -108,7 +108,8 @@ async def test_the_connection_of_one_user_ends_when_it_is_idle(
 @pytest.mark.requirement("I38-needed")
 async def test_without_a_credential_the_call_says_which_header_is_missing(server: WhoServer, url: str) -> None:
     async with hosting(url) as host:
-        for given in (None, "", "no\nheader"):
+        # One that begins with a blank is no header's value: over HTTP nobody sends it.
+        for given in (None, "", "no\nheader", " blank", "blank "):
             result = await call(host, "ada", given)
             assert (result.status, result.metadata["code"]) == ("unavailable", "credential_needed")
             assert result.metadata["credential"] == {"header": HEADER}
@@ -127,6 +128,19 @@ async def test_a_refused_credential_is_said_and_costs_no_other_caller_anything(s
             assert "of-ada" not in str(refused)
         assert (await call(host, "ben", "of-ben")).output == "Bearer of-ben"
         assert (await call(host, "ada", "new")).output == "Bearer new"
+
+
+@pytest.mark.requirement("I38-needed")
+@pytest.mark.parametrize("status", [400, 403, 431])
+async def test_a_server_that_lets_one_caller_not_in_is_not_down_for_others(
+    server: WhoServer, url: str, status: int
+) -> None:
+    async with hosting(url) as host:
+        server.refused, server.refusal = {"Bearer of-eve"}, status
+        for _ in range(3):
+            refused = await call(host, "eve", "of-eve")
+            assert (refused.status, "does not let this caller in" in refused.output) == ("unavailable", True)
+        assert (await call(host, "ben", "of-ben")).output == "Bearer of-ben"
 
 
 @pytest.mark.requirement("I38-needed")

@@ -64,6 +64,7 @@ def test_fields_of_a_token_that_cannot_be_used_are_left_out(fields: dict[str, ob
         (tokens(access_token=None), "no token"),
         (tokens(access_token="a\r\nX-Other: 1"), "cannot be sent"),
         (tokens(access_token="é"), "cannot be sent"),
+        (tokens(access_token="token "), "cannot be sent"),
         (tokens(token_type="DPoP"), "type Bearer"),
         (tokens(token_type="N_A"), "type Bearer"),
         (tokens(token_type=5), "type Bearer"),

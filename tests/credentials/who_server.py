@@ -24,7 +24,7 @@ class Sent(NamedTuple):
 
 
 class WhoServer:
-    """The server; `sent` is every request. `refused` tokens are answered with 401, and `closed` all without a token."""
+    """The server; `sent` is every request. `refused` tokens get `refusal`, and all without a token if `closed`."""
 
     def __init__(self, *, handshake: bool = False, closed: bool = False) -> None:
         app = _made().streamable_http_app()
@@ -32,6 +32,7 @@ class WhoServer:
         self._closed = closed
         self.sent: list[Sent] = []
         self.refused: set[str] = set()
+        self.refusal = 401
 
     def of(self, method: str) -> list[str | None]:
         """The authorization of each request of a method, in order."""
@@ -47,7 +48,7 @@ class WhoServer:
         authorization = request.headers.get("authorization")
         self.sent.append(Sent(method, authorization, request.headers.get("x-key")))
         if authorization in self.refused or (self._closed and authorization is None):
-            await Response(status_code=401)(scope, receive, send)
+            await Response(status_code=self.refusal)(scope, receive, send)
             return
         waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 

@@ -161,7 +161,7 @@ async def test_an_approval_is_for_one_call_of_one_caller(
     ticket = await approvals_harness.asked(ALICE, {"amount": 5})
     await approvals_harness.approvals.decide(ticket, "approve", BOB)
     result = await approvals_harness.call(principal, arguments, ticket, **more)
-    assert result.output == 'tool "pay" is not allowed: approval: it was given for another call; call again without one'
+    assert "it was given for another call, or before the tool has changed; call again without one" in result.output
     assert approvals_harness.reached == []
     assert (await approvals_harness.call(ALICE, {"amount": 5}, ticket)).output == "paid"
 

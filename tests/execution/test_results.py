@@ -7,6 +7,7 @@ import dataclasses
 import datetime
 import enum
 import json
+import logging
 import math
 import uuid
 from collections import OrderedDict
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -318,6 +319,30 @@ async def test_the_log_names_the_line_of_a_serializer_that_raised(
 
     assert any(f"raised KeyError at {__file__}:{BROKEN_LINE} in Broken.show" in text for text in caplog.messages)
     assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize("name", ["shop.fails", "shop__fails"])
+async def test_the_log_names_a_tool_as_its_provider_does(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """By whatever name it is called, so that one search finds all lines of a tool."""
+
+    @tool
+    def fails(how: Literal["crash", "text"]) -> object:
+        if how == "crash":
+            raise KeyError
+        return object()
+
+    caplog.set_level(logging.INFO, logger="toolplug")
+    async with FunctionRegistry([fails]) as registry:
+        tools = registry.view(lambda catalog: catalog.prefixed("shop"))
+        results = [await tools.call(name, how=how) for how in ("crash", "text", "other")]
+
+    assert [result.name for result in results] == [name] * 3
+    said = [line.partition(" raised ")[0].partition(" at ")[0] for line in caplog.messages]
+    assert said == [
+        "tool 'fails' of provider 'fails'",
+        "result of tool 'fails' of provider 'fails' is not JSON: object",
+        "fails: invalid arguments",
+    ]
 
 
 async def test_metadata_of_what_is_unavailable_may_have_any_names() -> None:

@@ -161,3 +161,18 @@ async def test_a_server_that_was_never_asked_is_named_for_a_name_below_it(packag
         for name in ("files/read", "fs.read", "fs__read", "files.read"):
             verdict = host.explain(name, Principal(scopes=SCOPES)).verdict
             assert verdict.reason.startswith("not yet discovered: what MCP server 'files' has is not known")
+
+
+async def test_a_server_whose_tools_cannot_be_listed_is_named_with_its_error() -> None:
+    file = {
+        "store": "memory://",
+        "mcp_servers": {"files": {"command": "no-such-command"}},
+        "toolsets": {"fs": {"prefix": "fs", "from": "mcp:files"}},
+    }
+    async with open_host(file, environ={}, serving=False) as host:
+        await host.servers.loaded.discover("files", by=OPERATOR, wait_s=60, request_id="")
+        verdict = host.explain("fs.read", Principal(scopes=SCOPES)).verdict
+        assert (
+            "what MCP server 'files' has is not known (cannot start 'no-such-command': no such command)"
+            in verdict.reason
+        )

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.anyio
 
 COUNTING = """
     from prometheus_client import Counter
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     from prometheus_client.registry import Collector
     from pydantic import BaseModel
     from toolplug import FunctionProvider
@@ -39,8 +40,23 @@ COUNTING = """
                     raise SystemExit("the secret of the collector")
 
             return [Bad(), *super().collectors()]
+
+    class Forging(Counting):
+        scrapes = 0
+
+        def collectors(self):
+            class Forger(Collector):
+                def collect(collector):
+                    self.scrapes += 1
+                    for number in range(60):
+                        yield GaugeMetricFamily(f"antwort_builtin_{self.scrapes}_{number}", "", value=1)
+                    counted = CounterMetricFamily("counted", "", labels=["provider"])
+                    counted.add_metric(["counting"], 9)
+                    yield counted
+
+            return [Forger()]
 """
-POINTS = {"counting": "counting_mod:Counting", "raising": "counting_mod:Raising"}
+POINTS = {"forging": "counting_mod:Forging", "counting": "counting_mod:Counting", "raising": "counting_mod:Raising"}
 
 
 @asynccontextmanager
@@ -78,6 +94,19 @@ async def test_families_of_one_name_are_one_family_labelled_by_provider(package:
             'counted_total{provider="again"} 5.0',
         ]
         assert (await client.get("/metrics")).text.count("# TYPE counted_total counter") == 1
+
+
+async def test_of_metrics_with_the_host_s_names_a_bounded_number_is_noted(package: Package) -> None:
+    providers: dict[str, object] = {
+        "forging": {"enabled": True},
+        "counting": {"enabled": True},
+    }
+    async with scraped(package, providers) as (host, client):
+        for _ in range(3):
+            # A family of another provider's name cannot say that it is that one's.
+            found = ['counted_total{provider="forging"} 9.0', 'counted_total{provider="counting"} 1.0']
+            assert await counted(client) == found
+        assert len(host.registry.left_out_metrics) == 100
 
 
 @pytest.mark.requirement("C-5-collectors-guarded", "H-provider-fails-collectors", "H-trust-no-leak")

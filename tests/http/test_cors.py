@@ -85,12 +85,17 @@ async def test_a_preflight_from_a_public_page_may_reach_a_host_in_a_private_netw
 @pytest.mark.parametrize(
     "origin", ["https://evil.example", "null", "https://page.example.evil.example", "http://page.example", ""]
 )
-async def test_a_page_that_is_not_listed_is_refused_before_anything_is_asked(origin: str) -> None:
+async def test_a_page_that_is_not_listed_is_refused_before_anything_is_asked(
+    origin: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async with sessions_host(**LISTED) as (_, _, client):
         for method, more in (("OPTIONS", {"Access-Control-Request-Method": "POST"}), ("POST", ALICE), ("GET", ALICE)):
             answer = await client.request(method, "/api/sessions", headers={"Origin": origin, **more})
             assert refusal(answer) == (403, "origin_not_allowed", "Origin")
             assert not [name for name in answer.headers if name.startswith("access-control-")]
+    # A browser does not show it to the page: it is in the log, once.
+    said = f"origin {origin!r}: pages of this origin may not call; list it under http.allowed_origins"
+    assert [record.getMessage() for record in caplog.records if "origin" in record.getMessage()] == [said]
 
 
 async def test_every_answer_to_a_listed_page_can_be_read_by_it_errors_included() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.faulty_store import FaultyStore
+from tests.faulty_store import FaultyStore, delay_keys
 from tests.http.conftest import as_holder
 from tests.http.test_grants import AUTH, CALLER, PERSON, SEER, SMALL, call, decide, grant, listed, sections, served
 
@@ -18,6 +18,7 @@ from toolplug import open_host
 from toolplug.errors import ConfigError
 from toolplug.host.file.store_entry import ConfiguredStore
 from toolplug.part_protocols import LIFE_S
+from toolplug.parts.approvals import grants as grants_module
 from toolplug.parts.approvals import running
 from toolplug.parts.approvals.limits import FRESH_S
 from toolplug.stores.memory import MemoryStore
@@ -146,15 +147,19 @@ async def test_the_audit_log_says_with_which_arguments_a_call_runs_and_which_gra
 
 
 async def test_calls_of_a_caller_that_come_at_once_count_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = MemoryStore.keys
-
-    async def slowly(store: MemoryStore, *given: Any, **named: Any) -> list[str]:
-        found = await keys(store, *given, **named)
-        await asyncio.sleep(0.02)  # as any store that is not of this process
-        return found
-
-    monkeypatch.setattr(MemoryStore, "keys", slowly)
+    delay_keys(monkeypatch)
     monkeypatch.setattr(running, "MAX_WAITING_OF_CALLER", 3)
     async with served(sections()) as (_, client):
         answers = await asyncio.gather(*(call(client, table="orders", limit=number) for number in range(1, 11)))
         assert Counter(answer["status"] for answer in answers) == {"denied": 3, "limited": 7}
+
+
+@pytest.mark.parametrize("limit", ["MAX_GRANTS", "MAX_GRANTS_OF_TENANT"])
+async def test_grants_that_are_made_at_once_count_each_other(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grants_module, limit, 2)
+    delay_keys(monkeypatch)
+    async with served(sections()) as (_, client):
+        asked = [await call(client, table=f"table {number}", limit=1) for number in range(5)]
+        answers = await asyncio.gather(*(decide(client, each, **grant(None)) for each in asked))
+        assert Counter(answer.status_code for answer in answers) == {200: 2, 422: 3}
+        assert len(await listed(client)) == 2

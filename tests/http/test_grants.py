@@ -209,6 +209,14 @@ async def test_a_refused_rule_says_where_in_the_rule_it_is_wrong() -> None:
         assert (wrong["param"], wrong["message"].split()[0]) == ("grant.arguments", "'grant.arguments'")
 
 
+async def test_one_is_not_true_which_would_allow_every_call() -> None:
+    async with served(sections(grants={**CALLER, "any": True})) as (_, client):
+        asked = await call(client, table="orders", limit=1)
+        for number in (1, 1.0):
+            assert (await decide(client, asked, **grant(number))).status_code == 400
+        assert (await decide(client, asked, **grant(True))).status_code == 200
+
+
 @pytest.mark.parametrize("grants", [None, {"most": "8h"}], ids=["none", "one session only"])
 async def test_the_file_limits_what_a_person_may_allow(grants: object) -> None:
     async with served(sections(grants=grants)) as (_, client):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.faulty_store import delay_keys
 
 from toolplug import CallContext, Principal
 from toolplug.catalog.call import UserAnswer
@@ -74,9 +76,13 @@ async def test_a_round_expires(store: MemoryStore, clock: ManualClock) -> None:
     assert await taken(store, state) is None
 
 
-async def test_a_tenant_has_so_many_open_rounds_and_another_has_its_own(store: MemoryStore) -> None:
+async def test_a_tenant_has_so_many_open_rounds_and_another_has_its_own(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rounds = OpenRounds(store)
-    for _ in range(MAX_OPEN):
+    for _ in range(MAX_OPEN - 1):
         await kept(store)
-    assert await rounds.keep(ASKED, "book", {}, ALICE) is None
+    delay_keys(monkeypatch)
+    at_once = await asyncio.gather(*(rounds.keep(ASKED, "book", {}, ALICE) for _ in range(5)))
+    assert sorted(state is None for state in at_once) == [False, True, True, True, True]
     assert await rounds.keep(ASKED, "book", {}, ALICE._replace(principal=Principal(tenant="other"))) is not None

@@ -33,7 +33,7 @@ REASONS = {
         "apart/values.py:encode_principal",
         "cli/store.py:saved_toolsets",
         "execution/accounting.py:audit",
-        "execution/results.py:invalid",
+        "execution/results.py:_invalid",
         "host/tool_infos.py:_find_callers",
         "host/explain.py:Explainer._gates",
         "host/tool_infos.py:ToolInfos.page",

@@ -285,6 +285,41 @@ def test_two_methods_of_one_tool_name_are_refused_with_both() -> None:
             def second(self) -> None: ...
 
 
+def test_two_tool_decorators_of_one_method_are_refused_with_its_line() -> None:
+    with pytest.raises(InvalidDefinition) as raised:
+
+        class Provider(FunctionProvider):
+            @tool(name="first")
+            @tool(name="second")
+            def method(self) -> None: ...
+
+    method = "test_two_tool_decorators_of_one_method_are_refused_with_its_line.<locals>.Provider.method"
+    assert str(raised.value).startswith(f"{method} has two @tool with different arguments at {__file__}:")
+    assert str(raised.value).endswith("; keep one, and for a second name write another method that calls this one")
+
+
+def test_a_function_is_decorated_again_after_a_reload_and_around_a_tool() -> None:
+    def find(text: str) -> str:
+        return text
+
+    # Each generation of a module that has `tool(library.find)` in its class decorates the same function.
+    for name in ("first", "second"):
+        provider = type("Provider", (FunctionProvider,), {"find": staticmethod(tool(name=name)(find))})
+        assert the_tool(provider()).definition.name == name
+
+    @tool(name="inner")
+    def inner(text: str) -> str:
+        return text
+
+    @tool(name="outer")
+    @wraps(inner)
+    def outer(text: str) -> str:
+        return inner(text)
+
+    both = type("Provider", (FunctionProvider,), {"one": staticmethod(inner), "other": staticmethod(outer)})
+    assert [bound.definition.name for bound in bound_tools(both())] == ["inner", "outer"]
+
+
 @pytest.mark.parametrize("name", ["execute", "start", "aclose", "key", "config", "log", "before_call"])
 def test_a_tool_method_cannot_take_the_place_of_what_every_provider_has(name: str) -> None:
     with pytest.raises(InvalidDefinition, match=rf"Provider.{name}: .* write @tool\(name='{name}'\)"):

@@ -205,6 +205,10 @@ async def test_a_response_whose_process_has_died_has_failed(two: Two) -> None:
     told = await listening
     assert types(told)[-2:] == ["response.output_text.delta", "response.failed"]
     assert await there.heard(begun) == told
+    # One that has seen more than was shared before the process died is told of the end too.
+    for after in (len(told), len(told) + 5):
+        (last,) = await there.heard(begun, after)
+        assert last == {**told[-1], "sequence_number": after + 1}
 
 
 async def test_responses_go_on_when_no_process_could_reach_the_store_for_a_while(two: Two, model: Model) -> None:

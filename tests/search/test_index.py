@@ -52,6 +52,7 @@ def test_a_name_of_one_word_counts_as_a_name_only_alone() -> None:
 
 LANGUAGES = [
     tool("weather_fr", "Affiche les prévisions météo d'une ville."),
+    tool("weather_pl", "Pogoda w Łodzi: łódź."),
     tool("mail_ko", "이메일을 보냅니다."),
     tool("weather_hi", "किसी शहर का मौसम पूर्वानुमान दिखाएं।"),
     tool("mail_hi", "ईमेल भेजें।"),
@@ -67,6 +68,11 @@ LANGUAGES = [
     [
         (normalize("NFD", "prévisions"), ["weather_fr"]),
         (normalize("NFD", "이메일"), ["mail_ko"]),
+        ("meteo", ["weather_fr"]),
+        ("météò", ["weather_fr"]),
+        ("łódź", ["weather_pl"]),
+        ("lodz", ["weather_pl"]),
+        ("προγνωση", ["weather_el"]),
         ("ＭｙＳＱＬ", ["mysql"]),
         ("मेल", []),  # a part of the word for mail, whose first sign is left out
         ("ईमेल", ["mail_hi"]),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
+from unicodedata import normalize
 
 import pytest
 from tests.search.judged_sets import LANGUAGES, JudgedSet, read_judged_set
@@ -26,11 +27,15 @@ def judged() -> list[tuple[JudgedSet, ToolIndex]]:
     return [(each, ToolIndex(each.tools)) for each in sets]
 
 
-def answers(judged: list[tuple[JudgedSet, ToolIndex]], most: int) -> Iterator[bool]:
+def answers(judged: list[tuple[JudgedSet, ToolIndex]], most: int, typed: Callable[[str], str] = str) -> Iterator[bool]:
     """Yield for each prompt whether the right tool is among so many."""
     for each, index in judged:
         for prompt in each.answerable:
-            yield prompt.tool in [tool.name for tool in search([index], prompt.text, most).best]
+            yield prompt.tool in [tool.name for tool in search([index], typed(prompt.text), most).best]
+
+
+def without_accents(text: str) -> str:
+    return normalize("NFC", "".join(sign for sign in normalize("NFD", text) if not "\u0300" <= sign <= "\u036f"))
 
 
 def test_the_set_has_what_it_promises(judged: list[tuple[JudgedSet, ToolIndex]]) -> None:
@@ -38,9 +43,12 @@ def test_the_set_has_what_it_promises(judged: list[tuple[JudgedSet, ToolIndex]])
     assert all({prompt.tool for prompt in each.answerable} <= {tool.name for tool in each.tools} for each, _ in judged)
 
 
+@pytest.mark.parametrize("typed", [str, without_accents])
 @pytest.mark.parametrize(("most", "least"), [(1, FOUND_FIRST), (5, FOUND_AMONG_FIVE)])
-def test_the_right_tool_is_found(judged: list[tuple[JudgedSet, ToolIndex]], most: int, least: float) -> None:
-    found = list(answers(judged, most))
+def test_the_right_tool_is_found(
+    judged: list[tuple[JudgedSet, ToolIndex]], most: int, least: float, typed: Callable[[str], str]
+) -> None:
+    found = list(answers(judged, most, typed))
     assert sum(found) / len(found) >= least
 
 

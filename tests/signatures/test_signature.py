@@ -13,7 +13,7 @@ import pytest
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from toolplug.catalog.call import CallContext, ToolResult
+from toolplug.catalog.call import CallContext, Principal, ToolResult
 from toolplug.errors import InvalidArguments, InvalidDefinition
 from toolplug.providers.authoring import BoundTool, bound_tools, tool
 from toolplug.providers.provider import FunctionProvider
@@ -361,6 +361,28 @@ def test_two_contexts_are_refused() -> None:
     def method(self: Any, one: CallContext, two: CallContext | None) -> None: ...
 
     with pytest.raises(InvalidDefinition, match=r"Provider\.method: one and two are both annotated CallContext"):
+        the_tool(method)
+
+
+def test_a_context_without_annotation_is_refused_as_the_model_would_have_to_give_it() -> None:
+    def plain(self: Any, text: str, context) -> None: ...  # type: ignore[no-untyped-def]
+    def short(self: Any, text: str, *, ctx=None) -> None: ...  # type: ignore[no-untyped-def]
+    def argument(self: Any, context: str, ctx: Any) -> None: ...
+
+    for function, name in [(plain, "context"), (short, "ctx")]:
+        with pytest.raises(
+            InvalidDefinition,
+            match=rf"Provider\.method: parameter '{name}' has no annotation: write `{name}: CallContext` for the",
+        ):
+            the_tool(function)
+    assert list(parameters(argument)["properties"]) == ["context", "ctx"]
+
+
+@pytest.mark.parametrize("annotation", [Principal, Principal | None, Annotated[Principal, "caller"]])
+def test_a_caller_that_the_model_would_give_is_refused(annotation: Any) -> None:
+    def method(self: Any, text: str, who: annotation) -> None: ...
+
+    with pytest.raises(InvalidDefinition, match=r"Provider\.method: the model would give 'who', .* context\.principal"):
         the_tool(method)
 
 

@@ -141,6 +141,14 @@ async def test_automatic_containers_make_room_and_created_ones_do_not(serve: Any
         assert await served.one.run("1 + 1") == "2"
 
 
+async def test_containers_that_are_made_at_once_make_room_for_each(serve: Any) -> None:
+    async with serve(max_containers_per_tenant=2) as served:
+        for _ in range(2):
+            await served.one.run("1")
+        await asyncio.gather(*(served.one.container(f"box {number}") for number in range(2)))
+        assert served.metric("code_interpreter_containers") == 2
+
+
 @pytest.mark.parametrize(
     ("body", "expected"),
     [

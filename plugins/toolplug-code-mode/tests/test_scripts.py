@@ -14,7 +14,7 @@ from httpx2 import ASGITransport, AsyncClient
 from toolplug import CallContext, ToolCall, ToolResult, ToolStatus, tool
 from toolplug.http import create_app
 
-from .conftest import ADA, Serve, Shop, interpreters
+from .conftest import ADA, Price, Serve, Shop, interpreters
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("I37-scripts")]
 
@@ -62,6 +62,18 @@ async def test_a_script_is_checked_before_anything_runs(serve: Serve) -> None:
             assert "/code: line 2: " in result.output, line
             assert words in result.output, line
         assert opened.shop.orders == []
+
+
+async def test_a_function_whose_name_begins_with_an_underscore_is_called(serve: Serve) -> None:
+    class Odd(Shop):
+        @tool(name="1st", read_only=True)
+        async def first(self, n: int) -> Price:
+            """Say the first price."""
+            return Price(item="tea", cents=n)
+
+    async with serve(shop=Odd()) as opened:
+        assert await opened.value('first: Any = await _1st(n=3)\nfirst["cents"]') == 3
+        assert "Expected `int`" in (await opened.run('await _1st(n="3")')).output
 
 
 async def test_a_failed_call_is_an_exception_with_its_text_or_its_status(serve: Serve) -> None:

@@ -53,6 +53,8 @@ def test_what_python_cannot_name_is_passed_by_two_stars() -> None:
     given = {"properties": {"from": {"type": "string"}, "to": {"type": "string"}}, "additionalProperties": False}
     assert _stub(given).splitlines()[0] == "async def f(*, to: str = ..., **___: Any) -> Any:"
     assert _stub({}).splitlines()[0] == "async def f(**_: Any) -> Any:"
+    ligature = {"properties": {"\ufb01": {}, "fi": {}}, "additionalProperties": False}
+    assert _stub(ligature).splitlines()[0] == "async def f(*, fi: Any = ..., **___: Any) -> Any:"
 
 
 def test_an_output_is_a_typed_dictionary() -> None:

@@ -51,14 +51,15 @@ class Clock:
 def sums(numbers: Any) -> tuple[int, int, list[tuple[str, int, int]]]:
     """The calls and failures of an hour, in all and by tool."""
     tools = [(each["tool"], sum(each["calls"]), sum(each["failed"])) for each in numbers["tools"]]
-    return sum(numbers["calls"]), sum(numbers["failed"]), sorted(tools)
+    calls, failed = (sum(numbers[name]) + numbers["open"][name] for name in ("calls", "failed"))
+    return calls, failed, sorted(tools)
 
 
 async def hour_of(caller: Any, calls: int) -> Any:
-    """The hour as a visitor sees it, once its ticks have ended."""
+    """The hour as a visitor sees it, once it has this many calls."""
     for _ in range(100):
         found = (await caller.client.get(HOUR)).json()
-        if sum(found["calls"]) >= calls:
+        if sums(found)[0] >= calls:
             return found
         await asyncio.sleep(0.2)
     raise AssertionError(f"no {calls} calls in {found}")
@@ -125,6 +126,26 @@ async def test_the_journal_has_the_calls_of_which_the_console_knows_nothing(serv
 
 
 @pytest.mark.requirement("I33-hour")
+def test_a_call_counts_before_its_tick_has_ended_each_time_the_hour_is_read() -> None:
+    clock = Clock()
+    hour = Hour(clock)
+    clock.now += 60 - clock.now % 60  # a minute of its own, for the tools
+    seen: dict[float, list[Any]] = {}
+    for seconds in (0.0, 1.0, 4.0):
+        clock.now += seconds
+        hour.count(PRICE, [0.02], failed=seconds == 1.0, at=clock.now)
+        numbers = hour.numbers("t1")
+        seen[seconds] = [numbers["open"], numbers["calls"][-1], sums(numbers), numbers["tools"][0]["calls"][-1]]
+    assert seen == {
+        0.0: [{"calls": 1, "failed": 0}, 0, (1, 0, [("price", 1, 0)]), 1],
+        1.0: [{"calls": 2, "failed": 1}, 0, (2, 1, [("price", 2, 1)]), 2],
+        4.0: [{"calls": 1, "failed": 0}, 2, (3, 1, [("price", 3, 1)]), 3],
+    }
+    assert sums(hour.numbers("t2")) == (0, 0, [])
+    assert sums(hour.numbers(None)) == (3, 1, [("price", 3, 1)])
+
+
+@pytest.mark.requirement("I33-hour")
 def test_a_call_that_did_not_reach_a_tool_has_no_part_in_the_latency() -> None:
     clock = Clock()
     hour = Hour(clock)
@@ -151,7 +172,7 @@ async def test_calls_that_the_host_refused_have_no_part_in_the_latency(serve: Se
         for name, arguments in (("echo", {"text": "x"}), ("fail", {}), ("sign_in", {"password": 1})):
             await alice.call(name, **arguments)
         numbers = await hour_of(alice, 3)
-    assert (sum(numbers["calls"]), sum(numbers["failed"]), {*numbers["p50"]}) == (3, 2, {None})
+    assert (*sums(numbers)[:2], {*numbers["p50"]}) == (3, 2, {None})
 
 
 PRICE_TOOL = ToolDefinition(name="price")

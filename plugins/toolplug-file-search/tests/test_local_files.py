@@ -22,7 +22,7 @@ def names(root: Path, *paths: str) -> list[str]:
 
 
 def test_a_folder_gives_its_files_at_every_depth_but_nothing_hidden_and_says_which_can_be_read(tmp_path: Path) -> None:
-    for name in ("a.md", "b/c.TXT", "b/d.rst", "b/e.png", ".git/f.md", ".g.md"):
+    for name in ("a.md", "b/c.TXT", "b/d.rst", "b/e.png", ".git/f.md", ".g.md", "b/__pycache__/h.pyc"):
         write(tmp_path / name)
     assert names(tmp_path, str(tmp_path)) == ["a.md", "b/c.TXT", "b/d.rst", "b/e.png"]
     found = local_files([pattern(str(tmp_path), Path())])

@@ -218,6 +218,7 @@ async def test_a_process_of_its_own_is_refused_in_words(tmp_path: Path) -> None:
         "./../secret",
         ".hidden",
         "a/.hidden",
+        "a/__pycache__/x.pyc",
         "a",
         "a\0b",
         "x/" * 9 + "y",
@@ -229,7 +230,8 @@ async def test_no_path_leads_out_of_a_skill(tmp_path: Path, path: str) -> None:
     (place / "link").symlink_to(tmp_path / "secret")
     (place / "linked").symlink_to(tmp_path)
     (place / "a").mkdir()
-    for hidden in (place / ".hidden", place / "a/.hidden"):
+    (place / "a/__pycache__").mkdir()
+    for hidden in (place / ".hidden", place / "a/.hidden", place / "a/__pycache__/x.pyc"):
         hidden.write_text("the secret")
     os.mkfifo(place / "pipe")
     async with running(Skills, {"folders": [str(tmp_path / "skills")]}) as registry:

@@ -23,8 +23,8 @@ from toolplug.apart.frames import (
     FrameRefused,
     Peer,
 )
-from toolplug.apart.limits import LATE_S, MAX_FAMILIES, MAX_SAMPLES, MAX_UNREAD, START_BYTES
-from toolplug.apart.metrics import ProcessMetrics, decode_families
+from toolplug.apart.limits import LATE_S, MAX_UNREAD, MOST_UNREAD, START_BYTES
+from toolplug.apart.metrics import FamilyReader, ProcessMetrics
 from toolplug.apart.own_site import answer_store
 from toolplug.apart.processes import OutputLog, ProcessTarget
 from toolplug.apart.values import Head
@@ -94,6 +94,7 @@ class HostConnection(Peer):
         ended: Callable[[HostConnection, str], None],
     ) -> None:
         super().__init__(target.max_frame)
+        self.most_unread = MOST_UNREAD
         self.closing: bool = False
         self.log: OutputLog = OutputLog(target)
         self._target = target
@@ -104,7 +105,7 @@ class HostConnection(Peer):
         self._calls: dict[int, _CallInProcess] = {}
         self._requests: dict[int, Any] = {}
         self._asking: dict[int, _Caller] = {}
-        self._families: list[object] = []
+        self._families = FamilyReader()
         self._timers = Timers(self.loop)
 
     @property
@@ -177,7 +178,7 @@ class HostConnection(Peer):
                 return
             try:
                 value = values.decode_result(head, body)
-            except (InvalidJson, ValueError, TypeError) as error:
+            except (InvalidJson, *values.NOT_VALID) as error:
                 running.finish(None, values.ProcessCrash(f"a result that is not valid: {error}"))
             else:
                 running.finish(value, None)
@@ -254,12 +255,10 @@ class HostConnection(Peer):
                     progress, total, message = head["of"]
                     running.context.report(progress, total, None if message is None else str(message))
             case "families":
-                self._families += head["families"]
-                if len(self._families) > MAX_FAMILIES + MAX_SAMPLES:
-                    raise FrameRefused("more families than a process may have")
+                self._families.add(head["families"])
                 if not head.get("more"):
-                    families, self._families = self._families, []
-                    self._metrics.update(decode_families(families))
+                    whole, self._families = self._families, FamilyReader()
+                    self._metrics.update(whole.families)
             case "call_hooks":
                 self._site.call_hooks.set(bool(head["on"]))
             case "log":

@@ -18,11 +18,12 @@ import struct
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from math import inf
 from time import perf_counter
 from typing import Any, NamedTuple, cast
 
 from toolplug.apart.limits import CREDIT, MAX_ASKED, PIECE, PIECE_COST, STREAMS_UNREAD, TURN_S
-from toolplug.apart.values import Head, decode_error, encode_error
+from toolplug.apart.values import NOT_VALID, Head, decode_error, encode_error
 from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.errors import InvalidJson, ToolplugError
 
@@ -146,7 +147,7 @@ class Peer(asyncio.Protocol, ABC):
     """One end of the socket: sends and receives messages, asks and answers.
 
     A subclass has `on_frame` for the messages of calls and routes, `answer` for what the other side asks, and `on_lost`
-    for the end, which comes once, with the reason.
+    for the end, which comes once, with the reason. `most_unread` bytes may wait for the other side.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -154,6 +155,7 @@ class Peer(asyncio.Protocol, ABC):
         self.reader: FrameReader = FrameReader(max_bytes)
         self.numbers: itertools.count[int] = itertools.count(1)
         self.lost: str | None = None
+        self.most_unread: float = inf
         self.transport: Any = None
         self._pending: dict[int, asyncio.Future[Answer]] = {}
         self._answering: set[asyncio.Task[None]] = set()
@@ -244,6 +246,9 @@ class Peer(asyncio.Protocol, ABC):
         """Send a message; after the end it is dropped."""
         if self.lost is None:
             self.transport.write(encode_frame(kind, head, body))
+            if self._full and self.unread > self.most_unread:
+                # Later: what is sent may be noted after it.
+                self.loop.call_soon(self.fail, "does not read what it is sent")
 
     @property
     def unread(self) -> int:
@@ -287,7 +292,7 @@ class Peer(asyncio.Protocol, ABC):
                     self.transport.pause_reading()
                     self.loop.call_soon(self._read_on)
                     return
-        except (FrameRefused, KeyError, TypeError, ValueError, AttributeError) as error:
+        except (FrameRefused, *NOT_VALID) as error:
             self.fail(f"sent {error}" if isinstance(error, FrameRefused) else "sent a message that is not valid")
 
     def _read_on(self) -> None:
@@ -324,7 +329,10 @@ class Peer(asyncio.Protocol, ABC):
     async def _give_answer(self, number: int, head: Head, body: bytes) -> None:
         try:
             found, value = await self.answer(str(head["ask"]), head, body)
+            # It counts as one that is answered until then: an answer may be long, and who asks need not read it.
+            await self.wait_for_room()
             self.send(ANSWER, {**found, "id": number}, value)
+            self._wake_stream()
         except asyncio.CancelledError:
             self.send(ANSWER, {"id": number, "error": encode_error(RuntimeError("it was cancelled"))})
             raise

@@ -14,6 +14,8 @@ STREAMS_UNREAD = 1024 * 1024
 """Bytes that wait for the other side before any stream goes on: a credit for each of a thousand bodies is too much."""
 MAX_UNREAD = 8 * 1024 * 1024
 """Bytes that wait for a process that does not read; further calls are refused."""
+MOST_UNREAD = 64 * 1024 * 1024
+"""Bytes that wait for a process when it is ended: it makes the host send what is not a call, and does not read."""
 MAX_ASKED = 64
 """Requests of one process that the host answers at once: of its store, and of users."""
 TURN_S = 0.002
@@ -43,7 +45,8 @@ MAX_OUTPUT = 64 * 1024
 """Bytes of output that are kept while a provider is imported."""
 MAX_FAMILIES = 1_000
 MAX_SAMPLES = 10_000
-"""Of the metrics of one process; more are left out of a scrape."""
+MAX_LABELS = 4 * 1024 * 1024
+"""Families, samples and characters of labels in the metrics of one process; more are left out of a scrape."""
 PIECE_SAMPLES = 500
 """Of one message: with the labels of a usual one, a tenth of the shortest that a process may send."""
 START_BYTES = 8 * 1024 * 1024

@@ -10,10 +10,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import METRIC_TYPES, Metric
 from prometheus_client.registry import Collector
 
-from toolplug.apart.limits import MAX_FAMILIES, MAX_SAMPLES, PIECE_SAMPLES
+from toolplug.apart.limits import MAX_FAMILIES, MAX_LABELS, MAX_SAMPLES, PIECE_SAMPLES
 
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
-_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
+"""Those that begin with `__` are Prometheus's own: one of them is the name of the sample."""
+_SUFFIXES = frozenset(("", "_total", "_created", "_bucket", "_count", "_sum", "_info", "_gcount", "_gsum"))
+_MAX_HELP = 1_000
 _RISING = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum"), "summary": ("_count", "_sum")}
 """The samples that only rise, by the type of their family."""
 _CREATED = "_created"
@@ -47,28 +50,59 @@ def cut_families(families: Sequence[Any]) -> list[Sequence[object]]:
     ]
 
 
-def decode_families(given: Any) -> list[Metric]:
-    """Return the families that a process has sent; those whose names would break the text format are left out.
+class FamilyReader:
+    """Reads the families that a process sends, in one message or several.
 
-    The parts of one family follow each other.
-    Raises `ValueError` and `TypeError` for anything else.
+    Those whose names would break the text format, or be read as samples of the host, are left out, and what is too much
+    is as well. The parts of one family follow each other.
     """
-    found: list[Metric] = []
-    left = MAX_SAMPLES
-    for name, documentation, kind, unit, samples in given:
-        if not _NAME.fullmatch(name) or kind not in METRIC_TYPES:
-            continue
-        if not found or (found[-1].name, found[-1].type) != (name, kind):
-            if len(found) == MAX_FAMILIES:
-                break
-            found.append(Metric(name, str(documentation), kind, ""))
-        family, before = found[-1], len(found[-1].samples)
-        family.unit = str(unit) if unit and name.endswith(f"_{unit}") else ""
-        for sample, labels, value in samples[:left]:
-            if _NAME.fullmatch(sample) and sample.startswith(name) and all(map(_LABEL.fullmatch, labels)):
-                family.add_sample(sample, {key: str(text) for key, text in labels.items()}, float(value))
-        left -= len(family.samples) - before
-    return found
+
+    def __init__(self) -> None:
+        self.families: list[Metric] = []
+        self._budget = _SampleBudget()
+
+    def add(self, given: Any) -> None:
+        """Read a message. Raises one of `NOT_VALID` if it has none."""
+        for name, documentation, kind, unit, samples in given:
+            if not _NAME.fullmatch(name) or kind not in METRIC_TYPES:
+                continue
+            found = self.families
+            if not found or (found[-1].name, found[-1].type) != (name, kind):
+                if len(found) == MAX_FAMILIES:
+                    return
+                found.append(Metric(name, str(documentation)[:_MAX_HELP], kind, ""))
+            family = found[-1]
+            family.unit = str(unit) if unit and name.endswith(f"_{unit}") else ""
+            for sample, labels, value in samples:
+                # Of a family `a` there is no sample `another`: that may be the name of one of the host's.
+                if sample.startswith(name) and sample[len(name) :] in _SUFFIXES and all(map(_LABEL.fullmatch, labels)):
+                    texts = {key: str(text) for key, text in labels.items()}
+                    if self._budget.takes(texts):
+                        family.add_sample(sample, texts, float(value))
+
+
+def decode_families(given: Any) -> list[Metric]:
+    """Return the families of one message of a process. Raises one of `NOT_VALID` if it has none."""
+    reader = FamilyReader()
+    reader.add(given)
+    return reader.families
+
+
+class _SampleBudget:
+    """What is left of the bounds of one process's samples."""
+
+    def __init__(self) -> None:
+        self._samples = MAX_SAMPLES
+        self._text = MAX_LABELS
+
+    def takes(self, labels: Mapping[str, str]) -> bool:
+        """Whether there is room for one more sample, which then has it."""
+        size = sum(map(len, labels)) + sum(map(len, labels.values()))
+        if not self._samples or size > self._text:
+            return False
+        self._samples -= 1
+        self._text -= size
+        return True
 
 
 class ProcessMetrics(Collector):
@@ -92,11 +126,13 @@ class ProcessMetrics(Collector):
     def restart(self) -> None:
         """Take note that a new process follows, whose counters begin at nothing."""
         self.restarts += 1
-        kept = list(self.collect())[:-1]
-        self._reached = {
-            _series_of(sample): sample.value for family in kept for sample in family.samples if _rises(family, sample)
-        }
-        self._before = {family.name: family for family in kept if family.type in _RISING}
+        kept, budget = list(self.collect())[:-1], _SampleBudget()
+        for family in kept:
+            # Those of the process that has ended come first. One with other labels in each would fill the memory.
+            family.samples = [each for each in family.samples if _rises(family, each) and budget.takes(each.labels)]
+        kept = [family for family in kept if family.samples][:MAX_FAMILIES]
+        self._reached = {_series_of(sample): sample.value for family in kept for sample in family.samples}
+        self._before = {family.name: family for family in kept}
         self._families = {}
 
     def collect(self) -> Iterator[Metric]:

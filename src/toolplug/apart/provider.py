@@ -222,7 +222,7 @@ class ApartProvider(FunctionProvider):
         try:
             self._metrics.update(decode_families(found.pop("families")))
             _names_in(found)
-        except (KeyError, TypeError, ValueError):
+        except values.NOT_VALID:
             raise self._target.problem("lists what is not valid") from None
         self._began = connection.loop.time()
         return found

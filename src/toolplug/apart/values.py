@@ -51,6 +51,8 @@ from toolplug.signatures.values import encode_value
 
 Head = dict[str, Any]
 """The head of a message that was read; its values are what the other side says."""
+NOT_VALID = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+"""What it raises to use such a value: the last is of numbers that are infinite, or too large for a float."""
 
 
 class ProcessCrash(ToolplugError):
@@ -154,7 +156,7 @@ def decode_error(given: object) -> Exception:
     """Return the error that the other side raised; a `ProcessCrash` for one that is not valid."""
     try:
         return _decode_error(cast("Head", given) if isinstance(given, dict) else {})
-    except (KeyError, TypeError, ValueError):
+    except NOT_VALID:
         return ProcessCrash("an error that is not valid")
 
 

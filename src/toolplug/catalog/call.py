@@ -8,7 +8,7 @@ drops both, an invalid `tracestate` only itself; neither is an error of the requ
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -161,6 +161,14 @@ class Principal:
     agents: frozenset[str] | None = None
     # Not compared: two keys of one subject are one caller, whose cached catalogs are the same.
     credential: str = field(default="", compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in "scopes", "agents":
+            given: object = getattr(self, name)
+            if isinstance(given, str):
+                raise TypeError(f"{name} is a set of names, not one text: frozenset({{{given!r}}})")
+            if isinstance(given, (set, list, tuple)):
+                object.__setattr__(self, name, frozenset(cast("Iterable[str]", given)))
 
     def has_scope(self, scope: str) -> bool:
         """Return True if the principal has this scope, or one that implies it.

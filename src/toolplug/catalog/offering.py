@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from toolplug.catalog.definition import wire_name
+from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.plan import Plan
 
 OfferedKind = Literal["prompts", "resources", "templates"]
@@ -51,8 +52,7 @@ def prompt_object(prompt: OfferedEntry) -> dict[str, object]:
     wire = wire_name(prompt.key)
     listed: dict[str, object] = {"name": wire, **prompt.fields}
     if wire != prompt.key:
-        meta = prompt.fields.get("_meta")
-        listed["_meta"] = {**(meta if isinstance(meta, Mapping) else {}), "toolplug/name": prompt.key}
+        listed["_meta"] = {**as_object(prompt.fields.get("_meta")), "toolplug/name": prompt.key}
     return listed
 
 

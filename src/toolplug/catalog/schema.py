@@ -172,9 +172,14 @@ def _encode(value: dict[str, object]) -> bytes:
         if "exceeds 64-bit range" not in str(error):
             raise InvalidDefinition(f"the schema is not JSON: {error}") from None
     try:
-        return dump_json(value)
+        text = dump_json(value)
     except (TypeError, ValueError) as error:
         raise InvalidDefinition(f"the schema is not JSON: {error}") from None
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        raise InvalidDefinition("the schema has an integer over 1.8e308, which its readers cannot read") from None
+    return text
 
 
 def _check_size(value: object) -> None:

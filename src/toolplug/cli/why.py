@@ -40,5 +40,8 @@ def _not_kept(folder: Path, crash_id: str) -> Problem:
     return Problem(
         code="crash_not_found",
         message=f"no crash with the request id or call id {crash_id!r} is kept in {folder}",
-        hint=f"the last {KEPT} are kept, by `toolplug call`, `serve --reload` on a terminal and --debug only",
+        hint=(
+            f"the last {KEPT} are kept, by `toolplug call`, `serve --reload` on a terminal and --debug only; why"
+            " a call is refused: toolplug explain TOOL"
+        ),
     )

@@ -6,6 +6,7 @@ known when it ends, so a bomb is refused before anything is expanded. `yaml.comp
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -31,6 +32,8 @@ from toolplug.config.document import (
 )
 from toolplug.errors import Problem
 
+_ODD_SPACE = re.compile("^ *\u00a0|[:-]\u00a0")
+"""No-break spaces where YAML wants plain ones, which look the same."""
 # Without libyaml the same events come from PyYAML's own parser, only slower.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -299,12 +302,16 @@ def syntax_problem(error: yaml.YAMLError, *, text: str, file: str) -> Problem:
     before = line[: mark.column + 1]
     if "\t" in before and not before.strip():
         code, message, hint = "tab", "a tab cannot indent YAML", "indent with spaces"
+    elif odd := [number for number, written in enumerate(lines[: mark.line + 1], 1) if _ODD_SPACE.search(written)]:
+        hint = f"line {odd[-1]} has a no-break space, as pages and chats have; write a plain one"
     elif "escape character" in (error.problem or ""):
         hint = "in double quotes a backslash begins an escape; write the text in single quotes"
     elif (error.problem or "").startswith(("did not find expected key", "did not find expected '-'")):
         hint = "the keys of a mapping, and the dashes of a list, begin in the same column"
     elif (error.problem or "").startswith("mapping values are not allowed"):
         hint = "write a text with a colon in quotes, and a key on a line of its own"
+    elif (error.problem or "").startswith("found character that cannot start any token"):
+        hint = f"write a text that begins with {line[mark.column]} in quotes"
     elif "${" in line:
         hint = 'inside { } and [ ] a reference is written in quotes: "${NAME}"'
     return problem_at(file, Mark(line=mark.line + 1, column=mark.column + 1), code, message, hint)

@@ -164,9 +164,9 @@ def check_result(call: ToolCall, value: ToolResult, limit: int) -> ToolResult | 
 def _not_json(call: ToolCall, value: object, plan: Plan, context: CallContext) -> ToolResult:
     """Return the error for a result that is not JSON; log which part of it is not, and where its serializer failed."""
     fault, owner = why_not_json(value), _owner(plan)
-    _LOG.error("result of tool %r of %s is not JSON: %s (%s)", call.name, owner, fault, _ids(call, context))
+    _LOG.error("result of tool %r of %s is not JSON: %s (%s)", plan.ref.name, owner, fault, _ids(call, context))
     if fault.__cause__ is not None:
-        what = f"the serializer of the result of tool {call.name!r}"
+        what = f"the serializer of the result of tool {plan.ref.name!r}"
         log_crash(what, fault.__cause__, owner, call_id=call.id, request_id=context.request_id)
     return text_result(call, ToolStatus.TOOL_ERROR, f'result of tool "{call.name}" is not JSON')
 
@@ -175,7 +175,7 @@ def _contradicting(call: ToolCall, lines: Sequence[str], plan: Plan, context: Ca
     """Return the error for a result that is not of the type that its tool declares; log where it is not."""
     said, owner = "; ".join(lines[:_LOGGED_LINES]), _owner(plan)
     text = "result of %r (%s): %s, as its output type says (%s)"
-    _LOG.error(text, call.name, owner, said, _ids(call, context), extra={CONTRADICTIONS: said})
+    _LOG.error(text, plan.ref.name, owner, said, _ids(call, context), extra={CONTRADICTIONS: said})
     return text_result(call, ToolStatus.TOOL_ERROR, f'result of tool "{call.name}" does not match its output type')
 
 
@@ -189,12 +189,12 @@ def error_result(call: ToolCall, error: BaseException, plan: Plan, context: Call
         if isinstance(error, ToolError):
             return _make_tool_error(call, error)
         if isinstance(error, InvalidArguments):
-            return invalid(call, error.lines, context)
+            return _invalid(call, error.lines, plan, context)
         if isinstance(error, ToolUnavailable):
             return _make_unavailable(call, error)
     except BaseException as worse:  # noqa: BLE001  an error's text is the tool's own code, as part of `run`
         error = worse
-    log_crash(f"tool {call.name!r}", error, _owner(plan), call_id=call.id, request_id=context.request_id)
+    log_crash(f"tool {plan.ref.name!r}", error, _owner(plan), call_id=call.id, request_id=context.request_id)
     return text_result(call, ToolStatus.PANIC, f'internal error: builtin tool "{call.name}" panicked')
 
 
@@ -224,7 +224,7 @@ def _make_tool_error(call: ToolCall, error: ToolError) -> ToolResult:
     )
 
 
-def invalid(call: ToolCall, lines: Sequence[str], context: CallContext) -> ToolResult:
+def _invalid(call: ToolCall, lines: Sequence[str], plan: Plan, context: CallContext) -> ToolResult:
     """Return the result for invalid arguments: `lines` are `/pointer: message`, of which the first 20 are shown.
 
     The log has the caller, the places and the names of missing fields alone, since a message may have a value in it.
@@ -232,7 +232,7 @@ def invalid(call: ToolCall, lines: Sequence[str], context: CallContext) -> ToolR
     if _CALLS.isEnabledFor(logging.INFO):
         found = list(dict.fromkeys(_place(line) for line in lines if line.startswith("/")))[:MAX_PLACES]
         at, caller = f" at {', '.join(found)}" if found else "", context.principal
-        _CALLS.info("%s: invalid arguments%s, by %r of %r", call.name, at, caller.subject, caller.tenant)
+        _CALLS.info("%s: invalid arguments%s, by %r of %r", plan.ref.name, at, caller.subject, caller.tenant)
     text = "\n".join([f'invalid arguments for tool "{call.name}"', *lines[:MAX_REPORTED]])
     return text_result(call, ToolStatus.INVALID_ARGUMENTS, readable(text))
 

@@ -134,15 +134,19 @@ def server_gates(servers: ToolServers, tenant: str, tool: Tool) -> Iterator[Gate
 def where_a_server_has_it(servers: ToolServers, tools: AgentTools, tenant: str, name: str) -> Iterator[GateVerdict]:
     """Yield a gate for each server that has a tool of this name, or of `server/tool`, with why it is not listed.
 
-    For a server that was never asked: a gate that says so, if the name is below its id or one of its prefixes.
+    For a server that has not said what it has: why, if the name is below its id or one of its prefixes.
     """
     server, slash, own = name.partition("/")
     for view in servers.servers(tenant):
         wanted = own if slash and server == view.id else name.rpartition(".")[2]
         found = next((tool for tool in view.record.tools if tool.name == wanted), None)
         if found is None:
-            if view.enabled and view.record.last_discovery is None and _is_below(name, view.id, tools, tenant):
-                detail = f"not yet discovered: what MCP server {view.id!r} has is not known ({view.record.status})"
+            record = view.record
+            unknown = record.last_discovery is None or (record.error and not record.tools)
+            if view.enabled and unknown and _is_below(name, view.id, tools, tenant):
+                why = record.error or record.status
+                before = "" if record.error else "not yet discovered: "
+                detail = f"{before}what MCP server {view.id!r} has is not known ({why})"
                 yield verdict("discovery", detail, _DISCOVERY.format(id=view.id), "")
             continue
         if not view.enabled:

@@ -190,7 +190,9 @@ def configuration_warnings(configuration: Configuration) -> Iterator[Problem]:
         except KeyError:
             continue
         if isinstance(node, ScalarNode) and isinstance(node.value, str) and not has_reference(node.value):
-            hint = f"write ${{NAME}}, or {path[-1]}_file: with the path of a file"
+            # An unexpanded `$NAME` is a key that everybody who knows the file can use.
+            name = node.value[1:] if node.value[1:].isidentifier() and node.value.startswith("$") else "NAME"
+            hint = f"write ${{{name}}}, or {path[-1]}_file: with the path of a file"
             yield document.problem(path, code="plain_secret", message="is plain text in the file", hint=hint)
     yield from unused_stores(configuration.store, configuration.providers)
     yield from configuration.servers.warnings(document)

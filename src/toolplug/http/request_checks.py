@@ -11,6 +11,7 @@ These stay ours because Starlette's parts answer something else (docs/reference/
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from ipaddress import ip_address
@@ -84,6 +85,9 @@ def check_origin(headers: Mapping[bytes, bytes], allowed: Collection[str]) -> No
 
 
 MAX_HEADERS = 100
+_LOG = logging.getLogger("toolplug.http")
+_MAX_WARNINGS = 16
+_MAX_SHOWN = 200
 MAX_HEADER_BYTES = EdgeSettings().head_bytes
 """Names and values together, without separators; of a host `http.edge.head_bytes`."""
 
@@ -227,6 +231,7 @@ class RequestChecks:
         self._origins = frozenset(origin.rstrip("/").lower() for origin in settings.http.allowed_origins)
         self._head_bytes = settings.http.edge.head_bytes
         self._accepted: tuple[bytes | None, object] | None = None
+        self._refused: set[bytes] = set()
         self._loopback_only = self.open and not insecure_no_auth
 
     def check(self, scope: Scope, path: str, sent: SentResponse) -> None:
@@ -242,7 +247,11 @@ class RequestChecks:
             check_host(scope, headers, self._hosts)
             self._accepted = named
         check_headers(raw, headers, self._head_bytes)
-        check_origin(headers, self._origins)
+        try:
+            check_origin(headers, self._origins)
+        except HttpProblem as problem:
+            self._warn(headers[b"origin"], problem)
+            raise
         if path.startswith(self.shared):
             origin = headers.get(b"origin")
             sharing = () if origin is None else ((b"access-control-allow-origin", origin), _EXPOSED)
@@ -250,6 +259,12 @@ class RequestChecks:
             sent.headers += (_VARY, *sharing)
         if self._loopback_only:
             check_loopback(scope, headers.get(b"x-forwarded-for"))
+
+    def _warn(self, origin: bytes, problem: HttpProblem) -> None:
+        # A page cannot read why it was refused, and its browser does not say it either. Any page may ask: a few lines.
+        if origin not in self._refused and len(self._refused) < _MAX_WARNINGS:
+            self._refused.add(origin)
+            _LOG.warning("origin %r: %s", origin[:_MAX_SHOWN].decode("latin-1"), problem.message)
 
     def is_preflight(self, scope: Scope, path: str) -> bool:
         """Return whether this is a CORS preflight request to a shared path."""

@@ -333,7 +333,9 @@ def passed_credentials(headers: Mapping[bytes, bytes]) -> Credentials:
     """The values of `X-Toolplug-Credential-<name>`, for systems behind tools."""
     named = [name for name in headers if name.startswith(_CREDENTIAL)]
     passed = Credentials(
-        (name[len(_CREDENTIAL) :].decode("latin-1"), headers[name].decode("latin-1")) for name in named
+        # Blanks at the ends are no part of a header's value, and not every server leaves them out.
+        (name[len(_CREDENTIAL) :].decode("latin-1"), headers[name].strip(b" \t").decode("latin-1"))
+        for name in named
     )
     passed.request = headers
     return passed

@@ -44,6 +44,12 @@
 /** @typedef {{ all: boolean, added: Lent[], modified: Lent[], removed: string[] }} Change `all`: register `added` */
 /** @typedef {{ revision: number, registered: boolean, tools: ToolDefinition[], resumed?: boolean }} Snapshot */
 /** @typedef {{ error?: ToolplugError, retryInMs?: number }} Why */
+/**
+ * @typedef {object} Events What `detail` is, by the type of the event.
+ * @property {{ state: State } & Why} state
+ * @property {{ lent: string[], refused: Refused[] }} tools
+ * @property {{ id: string, name: string, phase: "started" | "answered" | "failed" | "cancelled", error?: Error }} call
+ */
 /** @typedef {{ bearer?: string, body?: object, headers?: Record<string, string>, signal?: AbortSignal }} Sending */
 /** @typedef {(method: string, path: string, sending?: Sending) => Promise<any>} Ask a route of one session */
 
@@ -250,7 +256,7 @@ export async function* readEvents(body, onChunk = () => {}) {
  * A page that lends tools. Events, each with a `detail`: `state {state, error?, retryInMs?}`; `tools {lent, refused}`
  * when the host has taken a change; `call {id, name, phase: started|answered|failed|cancelled, error?}`.
  */
-class Application extends EventTarget {
+export class Application extends EventTarget {
   /** @type {State} */
   state = "connecting";
   #host;
@@ -291,6 +297,31 @@ class Application extends EventTarget {
       event: (event, data) => this.#hear(event, data),
     });
     this.#stream.read().then(() => this.#end(), (error) => this.#end(error));
+  }
+
+  /**
+   * @template {keyof Events} Name
+   * @overload
+   * @param {Name} type
+   * @param {(event: CustomEvent<Events[Name]>) => void} listener
+   * @param {boolean | AddEventListenerOptions} [options]
+   * @returns {void}
+   */
+  /**
+   * @overload
+   * @param {string} type
+   * @param {EventListenerOrEventListenerObject | null} listener
+   * @param {boolean | AddEventListenerOptions} [options]
+   * @returns {void}
+   */
+  /**
+   * The browser's own; it is here for the types of `detail`.
+   * @param {string} type
+   * @param {any} listener
+   * @param {boolean | AddEventListenerOptions} [options]
+   */
+  addEventListener(type, listener, options) {
+    super.addEventListener(type, listener, options);
   }
 
   /** The names of the tools that the host has. */

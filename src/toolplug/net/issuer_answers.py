@@ -54,7 +54,7 @@ def read_tokens(content: bytes) -> IssuedTokens:
     refresh = refresh if isinstance(refresh, str) else ""
     if max(len(access), len(refresh)) > MAX_TOKEN_CHARS:
         raise InvalidAnswer(f"the token of the issuer has more than {MAX_TOKEN_CHARS:,} characters")
-    if not (access.isascii() and access.isprintable()):
+    if not (access.isascii() and access.isprintable() and access == access.strip()):
         raise InvalidAnswer("the token of the issuer cannot be sent in a header")
     return IssuedTokens(access, refresh, _seconds(answer.get("expires_in")), _scope(answer.get("scope")))
 

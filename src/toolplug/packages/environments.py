@@ -174,8 +174,8 @@ class Wheels(NamedTuple):
     requirements: Path | None = None
 
     def arguments(self, package: str) -> list[str]:
-        """Return the options of pip and uv for it, with what is installed."""
-        options = ["--no-index", "--find-links", str(self.folder)]
+        """Return the options of pip and uv for it, with what is installed. Nothing is built, so no code of it runs."""
+        options = ["--no-index", "--only-binary", ":all:", "--find-links", str(self.folder)]
         if self.requirements is not None:
             return [*options, "--no-deps", "--require-hashes", "--requirement", str(self.requirements)]
         return [*options, package, f"toolplug=={version('toolplug')}"]

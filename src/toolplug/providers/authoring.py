@@ -72,16 +72,32 @@ class Marked(NamedTuple, Generic[Mark]):
 
 
 def with_mark(method: Method, mark: object, decorator: str) -> Method:
-    """Return the method with this mark added. It may have several route marks, but of tool marks only the topmost."""
+    """Return the method with this mark added. It may have several route marks, but one tool mark.
+
+    A tool mark that came with `functools.wraps` is replaced, and one that was read: after a reload `tool(function)`
+    is called again on a function of another module.
+    """
     own = class_function(method)
     if own is None:
         raise InvalidDefinition(f"{decorator} decorates a method, not {method!r}")
-    kept = (
-        other for other in marks_of(own.function) if not isinstance(other, ToolMark) or not isinstance(mark, ToolMark)
-    )
+    kept = marks_of(own.function)
+    if isinstance(mark, ToolMark):
+        wrapped = marks_of(getattr(own.function, "__wrapped__", None))
+        unread = [other for other in kept if isinstance(other, ToolMark) and other.read is None]
+        if any(other.options != mark.options and other not in wrapped for other in unread):
+            raise InvalidDefinition(
+                f"{own.function.__qualname__} has two @tool with different arguments{_line_of(own)}; keep one, and for "
+                "a second name write another method that calls this one"
+            )
+        kept = tuple(other for other in kept if not isinstance(other, ToolMark))
     # On the function itself, so that the decorator returns what it was given, and type checkers see the method.
     setattr(own.function, MARKS, (*kept, mark))
     return method
+
+
+def _line_of(method: ClassFunction) -> str:
+    code = inspect.unwrap(method.function).__code__
+    return f" at {code.co_filename}:{code.co_firstlineno}"
 
 
 def marked_methods(owner: type, kind: type[Mark]) -> Iterator[Marked[Mark]]:
@@ -226,8 +242,7 @@ def check_declared(owner: type) -> list[ToolDefinition]:
         try:
             definitions.append(_read(owner, item)[0])
         except InvalidDefinition as error:
-            code = inspect.unwrap(item.method.function).__code__
-            raise InvalidDefinition(f"{error} at {code.co_filename}:{code.co_firstlineno}") from None
+            raise InvalidDefinition(f"{error}{_line_of(item.method)}") from None
     return definitions
 
 

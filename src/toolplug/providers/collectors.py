@@ -22,6 +22,8 @@ FINDING: Mapping[str, object] = MappingProxyType({"finding": True})
 _OWN = ("builtin_", "session_", "sessions", "mcp_", "http_", "build_info", "config_", "store_", "approvals_", "worker_")
 """What the names of the host's own metrics begin with, after the namespace."""
 
+_MOST_LEFT_OUT = 100
+"""Names of metrics that are noted as left out."""
 COLLECT_S = 2.0
 """How long one collector may take; a scraper waits for 10 s as a rule."""
 
@@ -62,16 +64,14 @@ class ProviderCollectors(UncheckedCollector):
 
     def collect(self) -> Iterator[library_types.Metric]:
         """Yield each family once, then the number of errors."""
-        families: dict[str, library_types.Metric] = {}
-        givers: dict[str, str] = {}
+        found: dict[str, list[tuple[Collected, library_types.Metric]]] = {}
         for active in self._active():
             for collector in active.collectors:
                 # All are read before the first is yielded: families of one name must come together in the exposition
                 # format.
                 for family in self._families(active, collector):
-                    shared = givers.setdefault(family.name, active.owner.key) != active.owner.key
-                    _merge(families, family, {"provider": active.owner.key} if active.labelled or shared else {})
-        yield from families.values()
+                    found.setdefault(family.name, []).append((active, family))
+        yield from map(_merge, found.values())
         name, text = f"{self._namespace}_builtin_collector_errors", "Scrapes that a provider's collector failed."
         yield counter_family(name, text, ["provider"], self._errors.items())
 
@@ -95,7 +95,8 @@ class ProviderCollectors(UncheckedCollector):
         if own is None:
             return True
         found = LeftOut(key, family, own)
-        if found not in self.left_out:
+        # A process may have others in each scrape.
+        if found not in self.left_out and len(self.left_out) < _MOST_LEFT_OUT:
             self.left_out[found] = None
             text = "the metric %r of provider %r is left out: names that begin with %r are the host's own"
             _LOG.warning(text, family, key, own, extra=FINDING)
@@ -115,10 +116,14 @@ class ProviderCollectors(UncheckedCollector):
                 self._asked.pop(id(collector), None)
 
 
-def _merge(families: dict[str, library_types.Metric], family: library_types.Metric, labels: Mapping[str, str]) -> None:
-    samples = [sample._replace(labels={**labels, **sample.labels}) for sample in family.samples]
-    kept = families.get(family.name)
-    if kept is None:
-        # A new one: the collector may return the same object at each scrape, and samples are added to it.
-        kept = families[family.name] = library_types.Metric(family.name, family.documentation, family.type, family.unit)
-    kept.samples.extend(samples)
+def _merge(given: Sequence[tuple[Collected, library_types.Metric]]) -> library_types.Metric:
+    """Return one family of families of one name."""
+    first = given[0][1]
+    # A new one: the collector may return the same object at each scrape.
+    whole = library_types.Metric(first.name, first.documentation, first.type, first.unit)
+    shared = len({active.owner.key for active, _ in given}) > 1
+    for active, family in given:
+        # A label of this name that a sample has itself might be another provider's key.
+        labels = {"provider": active.owner.key} if active.labelled or shared else {}
+        whole.samples.extend(sample._replace(labels={**sample.labels, **labels}) for sample in family.samples)
+    return whole

@@ -25,6 +25,9 @@ _RUN = re.compile(r"[^\W_]+")
 """Letters and digits that are written together."""
 _MARKED_RUN = re.compile(r"(?:[^\W_]|[\u0300-\u036f\u0900-\u0963\u0966-\u096f\u0971-\u0df3])+")
 """The same with their marks: the vowels of the scripts of India are marks, and `\\w` has none of them."""
+_ACCENTS = re.compile("[\u0300-\u036f]")
+_STROKES = str.maketrans("đħłøŧ", "dhlot")
+"""Letters with an accent that cannot be taken off."""
 _ASCII_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _WITHOUT_SPACES = r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+"
 """Scripts whose words are not separated, which are read as pairs of characters. Compiled at its first use: 11 ms."""
@@ -94,7 +97,12 @@ def _divide_letters(run: str) -> list[str]:
         return divide_run(run)
     if _without_spaces().search(run):
         return list(_divide_without_spaces(run))
-    return [_singular(run.casefold())]
+    return [without_accents(_singular(run.casefold()))]
+
+
+def without_accents(word: str) -> str:
+    """Return a word as it is often typed: `meteo` for `météo`. The marks of other scripts are letters, and stay."""
+    return normalize("NFC", _ACCENTS.sub("", normalize("NFD", word.translate(_STROKES))))
 
 
 def _divide_without_spaces(run: str) -> Iterator[str]:

@@ -19,6 +19,7 @@ from toolplug.search.index import (
     divide_run,
     is_camel,
     split_runs,
+    without_accents,
     words,
 )
 
@@ -44,9 +45,11 @@ _STOP = (
     " את אני אל של על עם לי זה זאת או כל מה איך"
     " का की के को से में पर है हैं और या यह एक मुझे मेरे मेरी मेरा क्या"
 )
-STOP_WORDS: frozenset[str] = frozenset(_STOP.casefold().split())
+_STOP_AS_WRITTEN = frozenset(_STOP.casefold().split())
+STOP_WORDS: frozenset[str] = _STOP_AS_WRITTEN | {*map(without_accents, _STOP_AS_WRITTEN)} - {"fur", "uber"}
 """Words that say nothing about which tool is meant: English, German, French, Spanish, Russian, Arabic, Greek, Hebrew,
-Hindi. Those of more languages in Latin letters would be words about tools in another one: `door` is one in Dutch."""
+Hindi. Those of more languages in Latin letters would be words about tools in another one: `door` is one in Dutch,
+and so would `für` and `über` without accents."""
 
 _TALK = (
     "away back big later left much next now open please quickly say says show soon today tomorrow tonight until week"
@@ -55,7 +58,7 @@ _TALK = (
     " mercredi jeudi vendredi samedi dimanche hoy ayer mañana ahora hasta semana lunes martes miércoles jueves viernes"
     " sábado domingo"
 )
-SMALL_TALK: frozenset[str] = frozenset(_TALK.split())
+SMALL_TALK: frozenset[str] = frozenset([*_TALK.split(), *map(without_accents, _TALK.split())])
 """Words of time and of politeness: a request has them, and that no tool has one says nothing."""
 
 _MAX_TERMS = 16

@@ -18,7 +18,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticUndefined
 
-from toolplug.catalog.call import CallContext, ToolResult
+from toolplug.catalog.call import CallContext, Principal, ToolResult
 from toolplug.catalog.schema_walk import pointer_part
 from toolplug.config.masking import mask_secrets
 from toolplug.config.units import own_text
@@ -210,10 +210,21 @@ def read_signature(method: ClassFunction, place: str, owner: type | None, around
                 f"{place}: the annotation {_read_annotation(parameter)!r} of parameter {name!r} cannot be resolved"
                 f" ({error}); import or define the name in the module, or where the class is made"
             ) from None
-    contexts = [name for name, meaning in meanings.items() if _is_context(meaning)]
+    contexts = [name for name, meaning in meanings.items() if _means(meaning, CallContext)]
     if len(contexts) > 1:
         raise InvalidDefinition(f"{place}: {' and '.join(contexts)} are both annotated CallContext; one is enough")
     own = {name: (meanings[name], item.default) for name, item in parameters.items() if name not in contexts}
+    for name, (meaning, _) in own.items():
+        if name in _CONTEXT_NAMES and parameters[name].annotation is inspect.Parameter.empty:
+            raise InvalidDefinition(
+                f"{place}: parameter {name!r} has no annotation: write `{name}: CallContext` for the context of the "
+                "call, or the type of an argument that the model gives"
+            )
+        if _means(meaning, Principal):
+            raise InvalidDefinition(
+                f"{place}: the model would give {name!r}, and so choose who calls; take `context: CallContext` instead "
+                "and read context.principal"
+            )
     made = described_arguments(own, place)
     says = read_docstring(function)
     return Signature(
@@ -247,12 +258,15 @@ def _read_annotation(parameter: inspect.Parameter) -> object:
     return annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else annotation
 
 
-def _is_context(meaning: object) -> bool:
-    if get_origin(meaning) is Annotated:
-        return _is_context(get_args(meaning)[0])
-    if get_origin(meaning) in _UNION_ORIGINS:
-        return any(map(_is_context, get_args(meaning)))
-    return meaning is CallContext
+_CONTEXT_NAMES = frozenset({"context", "ctx"})
+
+
+def _means(annotation: object, kind: type) -> bool:
+    if get_origin(annotation) is Annotated:
+        return _means(get_args(annotation)[0], kind)
+    if get_origin(annotation) in _UNION_ORIGINS:
+        return any(_means(part, kind) for part in get_args(annotation))
+    return annotation is kind
 
 
 def _convert(own: Parameters, made: DescribedArguments) -> Convert | None:

@@ -128,7 +128,8 @@ async def _lock(file: FileIO, store: Path, wait_s: float, *, shared: bool) -> No
             raise StoreInUse(store, *_holder(store))
         if not has_warned:
             has_warned = True
-            _LOG.warning("%s; waiting up to %g s for its end", StoreInUse(store, *_holder(store)).what, wait_s)
+            what = StoreInUse(store, *_holder(store)).what
+            _LOG.warning("%s; waiting up to %g s for its end (`?shared=true` lets several serve it)", what, wait_s)
         await asyncio.sleep(_POLL_S)
 
 

@@ -85,7 +85,7 @@ def open_store(
             raise StoreMisused("the memory store takes no host, path or options: write memory://")
         return MemoryStore(clock=clock)
     if parts.scheme == "sqlite":
-        path, options = folder / _path(parts), _options(parts)
+        path, options = folder / _path(url), _options(parts)
         try:
             sqlite = import_module(_SQLITE)
         # `from None`: the name of the missing module would only hide what to install.
@@ -120,12 +120,13 @@ async def enter_with_retries(store: Store, *, within_s: float = ENTER_S) -> None
 
 def store_file(url: str, *, folder: Path = _HERE) -> Path | None:
     """Return the path of the store's file, which may not exist yet; None for a store without a file."""
+    return folder / _path(url) if store_scheme(url) == "sqlite" else None
+
+
+def _path(url: str) -> Path:
     parts = urlsplit(url)
-    return folder / _path(parts) if parts.scheme == "sqlite" else None
-
-
-def _path(parts: SplitResult) -> Path:
-    if parts.netloc or parts.fragment or len(parts.path) < 2:
+    # `sqlite:./state.db` has no host either, and its first character is no slash to take away.
+    if not url.partition(":")[2].startswith("///") or parts.fragment or len(parts.path) < 2:
         raise StoreMisused("a sqlite store names a file: sqlite:///./state.db, or sqlite:////var/lib/state.db")
     return Path(unquote(parts.path[1:]))
 

@@ -139,14 +139,16 @@ class Containers:
     ) -> ContainerEntry:
         """Start a container. Raises `TooManyContainers` and `Unavailable`."""
         await self._watch.open()
-        await self._make_room(owner.tenant)
-        uid = self._uids.take()
+        # It counts before there is room: another may have to end first, and others come meanwhile.
         self._starting[owner.tenant] += 1
         try:
-            sandbox = await self._launcher.start(uid, self._watch.mark)
-        except BaseException:
-            self._uids.give_back(uid)
-            raise
+            await self._make_room(owner.tenant)
+            uid = self._uids.take()
+            try:
+                sandbox = await self._launcher.start(uid, self._watch.mark)
+            except BaseException:
+                self._uids.give_back(uid)
+                raise
         finally:
             self._starting[owner.tenant] -= 1
         self.started += 1
@@ -220,9 +222,9 @@ class Containers:
         """End the automatic container that is longest without a call, if need be. Raises `TooManyContainers`."""
         settings = self._settings
         mine = [each for each in self._entries.values() if each.owner.tenant == tenant]
-        if len(mine) + self._starting[tenant] >= settings.max_containers_per_tenant:
+        if len(mine) + self._starting[tenant] > settings.max_containers_per_tenant:
             await self._end_one(mine, f"{len(mine)} containers of this tenant are running (max_containers_per_tenant)")
-        if len(self._entries) + self._starting.total() >= settings.max_containers:
+        if len(self._entries) + self._starting.total() > settings.max_containers:
             every = list(self._entries.values())
             await self._end_one(every, f"{len(every)} containers are running (max_containers)")
 

@@ -12,8 +12,9 @@ from toolplug.catalog import Tool
 from toolplug.runtime import LeastRecentlyUsed
 from toolplug.search import ToolIndexes, make_indexes, search
 from toolplug_code_mode.limits import MAX_DESCRIPTION, MAX_FOUND, MAX_LISTED, MAX_TABLES
-from toolplug_code_mode.stubs import HEAD, function_names, stub_of
+from toolplug_code_mode.stubs import EXPORTED_BY_HEAD, HEAD, function_names, stub_of
 
+_DECLARED = re.compile(r"^(?:async def |class |)(\w+)(?=\(| = TypedDict)", re.MULTILINE)
 _WORD = re.compile(r"[^\W\d]\w*")
 
 
@@ -62,7 +63,9 @@ class Functions:
 
     def stubs_for(self, code: str) -> str:
         """Return the stubs against which a script is checked: checking all of a thousand would take seconds."""
-        return stub_text(self.named_in(code))
+        text = stub_text(self.named_in(code))
+        # The checker imports `*`, which leaves out what begins with an underscore.
+        return f"{text}\n__all__ = {EXPORTED_BY_HEAD + _DECLARED.findall(text)}\n"
 
     def find(self, query: str) -> tuple[Sequence[Function], int]:
         """Return the functions that fit a query, the best first, and how many there are. Blocks for a moment."""

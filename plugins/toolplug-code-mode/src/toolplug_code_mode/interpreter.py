@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pydantic_monty as monty
 
 from toolplug_code_mode.calls import Calls, line_of
-from toolplug_code_mode.functions import Functions, stub_text
+from toolplug_code_mode.functions import Functions
 from toolplug_code_mode.limits import CHECKOUT_S, MAX_TRACEBACK, MORE_SUSPENSIONS, MOST_CHECKOUTS, SUSPENSIONS
 from toolplug_code_mode.settings import Settings
 from toolplug_code_mode.values import Printed
@@ -72,7 +72,7 @@ class Interpreter:
         Raises `NotAccepted`, `Ended` and `Busy`.
         """
         functions = calls.functions
-        async with self._session(stub_text(functions.named_in(code))) as session:
+        async with self._session(functions.stubs_for(code)) as session:
             try:
                 snapshot = await session.feed_start(
                     code, external_lookup=_placeholders(functions), print_callback=printed

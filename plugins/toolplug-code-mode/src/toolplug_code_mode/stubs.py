@@ -8,6 +8,7 @@ import keyword
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import cast
+from unicodedata import normalize
 
 from toolplug import ToolDefinition
 from toolplug_code_mode.limits import MAX_LITERALS, MAX_STUB_DEPTH, MAX_STUB_NODES, MAX_STUB_TEXT
@@ -15,10 +16,10 @@ from toolplug_code_mode.limits import MAX_LITERALS, MAX_STUB_DEPTH, MAX_STUB_NOD
 HEAD = "from collections.abc import Mapping, Sequence\nfrom typing import Any, Literal, NotRequired, TypedDict\n"
 """What all stubs need; once, before them."""
 
+EXPORTED_BY_HEAD = ["Any", "Literal", "Mapping", "NotRequired", "Sequence", "TypedDict"]
+
 _SCALARS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
-_TAKEN = frozenset(
-    {*dir(builtins), *keyword.kwlist, "Any", "Literal", "Mapping", "NotRequired", "Sequence", "TypedDict"}
-)
+_TAKEN = frozenset({*dir(builtins), *keyword.kwlist, *EXPORTED_BY_HEAD, "__all__"})
 """Names that a script needs for something else."""
 
 _Schema = Mapping[str, object]
@@ -64,12 +65,17 @@ def _stub(name: str, description: str, parameters: bytes, output: bytes | None) 
 
 def _parameters(schema: _Schema, types: _Types) -> str:
     properties, required = _mapping(schema.get("properties")), _names(schema.get("required"))
-    named = {name: each for name, each in properties.items() if name.isidentifier() and not keyword.iskeyword(name)}
+    named = {name: each for name, each in properties.items() if _is_name(name)}
     parts = [f"{name}: {types.of_input(each, 0)}{'' if name in required else ' = ...'}" for name, each in named.items()]
     # What Python cannot name is passed as `**{"from": 1}`.
     others = len(named) < len(properties) or schema.get("additionalProperties", True) is not False
     more = [f"**{'_' * (1 + max(map(len, named), default=0))}: Any"] if others else []
     return ", ".join([*(["*"] if parts else []), *parts, *more])
+
+
+def _is_name(text: str) -> bool:
+    # Python reads a name in its NFKC form, which is another property.
+    return text.isidentifier() and not keyword.iskeyword(text) and normalize("NFKC", text) == text
 
 
 def _docstring(description: str, schema: _Schema) -> str:
@@ -139,7 +145,7 @@ class _Types:
         name = f"Result{'' if self._classes == 1 else self._classes}_{self._name}"
         types = {key: self._type(each, depth + 1, output=True) for key, each in properties.items()}
         types = {key: each if key in required else f"NotRequired[{each}]" for key, each in types.items()}
-        if all(key.isidentifier() and not keyword.iskeyword(key) for key in types):
+        if all(map(_is_name, types)):
             fields = [f"    {key}: {each}" for key, each in types.items()]
             self.declared.append("\n".join([f"class {name}(TypedDict):", *fields]))
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import NamedTuple, TypedDict
 
@@ -52,10 +52,18 @@ class ToolNumbers(TypedDict):
     failed: list[int]
 
 
+class OpenNumbers(TypedDict):
+    """The calls of the tick that has not ended."""
+
+    calls: int
+    failed: int
+
+
 class Numbers(TypedDict):
     """What a visitor sees of the hour. `ends` is the second at which the last tick ends; a tick has `step_s` seconds.
 
     The lists have a value for each tick, the oldest first; percentiles are seconds, None for a tick without calls.
+    `open` has what this process has counted since `ends`; `tools` has it too.
     """
 
     ends: int
@@ -64,6 +72,7 @@ class Numbers(TypedDict):
     failed: list[int]
     p50: list[float | None]
     p95: list[float | None]
+    open: OpenNumbers
     tools: list[ToolNumbers]
 
 
@@ -211,18 +220,18 @@ class Hour:
                 self._open.count(CalledTool(*tool), bucket, calls, failed=failed)
 
     def numbers(self, tenant: str | None) -> Numbers:
-        """Return the numbers of a tenant, of all for None; the same ones for the length of a tick."""
+        """Return the numbers of a tenant, of all for None."""
         now = int(self._clock()) // TICK_S
         self._end_tick(now)
-        last = now - 1
         known = self._answers.get(tenant)
-        if known is not None and known[0] == last:
-            return known[1]
-        made = self._summarize(tenant, last)
-        if len(self._answers) >= MAX_TENANTS:
-            self._answers.clear()
-        self._answers[tenant] = (last, made)
-        return made
+        if known is None or known[0] != now:
+            # Once for the length of a tick: what has ended does not change, and it is the work.
+            known = now, self._summarize(tenant, now - 1)
+            if len(self._answers) >= MAX_TENANTS:
+                self._answers.clear()
+            self._answers[tenant] = known
+        self._add_counts()
+        return known[1] if self._open is None else _with_open(known[1], self._open, tenant)
 
     def _summarize(self, tenant: str | None, last: int) -> Numbers:
         first = last - TICKS + 1
@@ -242,7 +251,8 @@ class Hour:
             "failed": failed,
             "p50": middle,
             "p95": high,
-            "tools": _by_tool(self._minutes, tenant, last // MINUTE),
+            "open": {"calls": 0, "failed": 0},
+            "tools": _by_tool(self._minutes, tenant, (last + 1) // MINUTE),
         }
 
 
@@ -299,15 +309,34 @@ def _by_tool(minutes: Iterable[Tick], tenant: str | None, last: int) -> list[Too
     first = last - TICKS // MINUTE + 1
     found: dict[tuple[str, str, str], ToolNumbers] = {}
     for minute in minutes:
-        at = minute.number - first
-        if not 0 <= at <= last - first:
-            continue
-        for tool, (calls, failed) in minute.tools.items():
-            if tenant in (_EVERYBODY, tool.tenant):
-                counted = found.setdefault(tool[1:], _no_calls(tool))
-                counted["calls"][at] += calls
-                counted["failed"][at] += failed
+        if first <= minute.number <= last:
+            _add_tools(found, minute, tenant, minute.number - first)
+    return _busiest(found)
+
+
+def _add_tools(found: dict[tuple[str, str, str], ToolNumbers], of: Tick, tenant: str | None, minute: int) -> None:
+    for tool, (calls, failed) in of.tools.items():
+        if tenant in (_EVERYBODY, tool.tenant):
+            counted = found.setdefault(tool[1:], _no_calls(tool))
+            counted["calls"][minute] += calls
+            counted["failed"][minute] += failed
+
+
+def _busiest(found: Mapping[tuple[str, str, str], ToolNumbers]) -> list[ToolNumbers]:
     return sorted(found.values(), key=lambda each: -sum(each["calls"]))[:MAX_ANSWERED]
+
+
+def _with_open(numbers: Numbers, tick: Tick, tenant: str | None) -> Numbers:
+    """Return the numbers with what the open tick has of the tenant."""
+    calls, failed, *_ = tick.totals.get(tenant, (0, 0))
+    called = {tool[1:] for tool in tick.tools}
+    found: dict[tuple[str, str, str], ToolNumbers] = {}
+    for each in numbers["tools"]:
+        of = (each["kind"], each["source"], each["tool"])
+        mine = of in called
+        found[of] = {**each, "calls": [*each["calls"]], "failed": [*each["failed"]]} if mine else each
+    _add_tools(found, tick, tenant, -1)
+    return {**numbers, "open": {"calls": calls, "failed": failed}, "tools": _busiest(found)}
 
 
 def _no_calls(tool: CalledTool) -> ToolNumbers:

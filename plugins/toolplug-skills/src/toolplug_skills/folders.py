@@ -19,6 +19,8 @@ _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 # A pipe would keep the opener waiting for its other end.
 _FILE = os.O_RDONLY | _NO_LINK | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
+_COMPILED = "__pycache__"
+
 
 class FileRefused(Exception):
     """A file that is not read; the text says why."""
@@ -62,10 +64,10 @@ def read_below(folder: int, path: str, most: int) -> bytes:
 def opened_file(folder: int, path: str) -> Generator[int]:
     """Open a file below an open folder and give its descriptor. Raises `FileRefused` for whatever is no file there.
 
-    Hidden files are none of a skill: a folder may have those of an editor, or of git.
+    Hidden files and what Python has compiled are none of a skill: its folder may have those of an editor, or of git.
     """
     parts = path.removeprefix("./").split("/")  # as instructions link their files
-    if any(part.startswith(".") or part == "" or "\0" in part for part in parts) or len(parts) > MAX_DEPTH:
+    if not all(_is_served(part) and part and "\0" not in part for part in parts) or len(parts) > MAX_DEPTH:
         raise FileRefused(f"{path!r} is no path of a file of the skill; write it as it is listed, such as a/b.md")
     current = os.dup(folder)
     try:
@@ -89,14 +91,14 @@ def opened_file(folder: int, path: str) -> Generator[int]:
 
 
 def list_files(folder: int, most: int) -> list[str]:
-    """Return the paths of the files below an open folder, without links and hidden ones, at most so many."""
+    """Return the paths of the files of a skill below an open folder, at most so many."""
     return list(islice((path for path, is_served in walk_below(folder) if is_served), most))
 
 
 def walk_below(folder: int, before: str = "", depth: int = MAX_DEPTH) -> Iterator[tuple[str, bool]]:
     """Yield the path of each file below an open folder, and whether it is served: links and hidden ones are not.
 
-    What is below a hidden folder is not looked at.
+    What is below a hidden folder, or one of what Python has compiled, is not looked at.
     """
     with os.scandir(folder) as entries:
         listed = sorted(((entry.name, entry) for entry in entries), key=_name)
@@ -117,7 +119,11 @@ def walk_below(folder: int, before: str = "", depth: int = MAX_DEPTH) -> Iterato
 def _is_served(name: str) -> bool:
     """Return whether a file of this name can be one of a skill. A name that is no text has no URI."""
     # What the system could not decode is in surrogates.
-    return not name.startswith(".") and not any("\ud800" <= character <= "\udfff" for character in name)
+    return (
+        not name.startswith(".")
+        and name != _COMPILED
+        and not any("\ud800" <= character <= "\udfff" for character in name)
+    )
 
 
 def _name(listed: tuple[str, object]) -> str:

@@ -15,6 +15,7 @@ from toolplug.apart.frames import FrameRefused, Peer
 from toolplug.apart.limits import BEAT_S, CHUNK, MAX_NOTE, MAX_WORKER_MESSAGE, MISSED_BEATS, STREAMS_UNREAD
 from toolplug.apart.values import Head
 from toolplug.catalog.exact_json import dump_json, load_json
+from toolplug.catalog.text import clean_text
 from toolplug.errors import InvalidJson
 
 Receive = Callable[[], Awaitable[Any]]
@@ -190,7 +191,7 @@ class WorkerLink:
             case "ended":
                 begun = head.get("begun")
                 self._reported = begun if isinstance(begun, int) and begun >= 0 else None
-                self._exit_reason = str(head.get("reason", ""))[:MAX_NOTE]
+                self._exit_reason = show_text(head.get("reason", ""))
                 self._ended.set()
             case "hello" | "described":
                 waiter = self._waiting.get(note)
@@ -228,6 +229,11 @@ class WorkerLink:
             await asyncio.sleep(BEAT_S)
             self._missed += 1
         self._exit_reason = f"gave no sign of life for {MISSED_BEATS * BEAT_S:g} s"
+
+
+def show_text(value: object, most: int = MAX_NOTE) -> str:
+    """Return what a worker says as one line for logs, terminals and callers."""
+    return " ".join(clean_text(str(value)[:most]).split())
 
 
 def _read_note(text: str) -> Head:

@@ -32,8 +32,8 @@ from toolplug.apart.limits import (
 from toolplug.apart.metrics import ProcessMetrics, WorkersMetrics, decode_families
 from toolplug.apart.processes import ProcessTarget
 from toolplug.apart.provider import NOTHING_OFFERED, ApartProvider
-from toolplug.apart.values import Head, ProcessCrash, decode_error
-from toolplug.apart.workers.link import Receive, Send, WorkerLink
+from toolplug.apart.values import NOT_VALID, Head, ProcessCrash, decode_error
+from toolplug.apart.workers.link import Receive, Send, WorkerLink, show_text
 from toolplug.catalog.call import CallContext, ToolCall
 from toolplug.catalog.exact_json import dump_json
 from toolplug.config.masking import mask_secrets
@@ -270,7 +270,7 @@ class DialledProvider(ApartProvider):
             late = "it did not answer in time" if isinstance(error, TimeoutError) else str(error)
             # One that is served by this process already ends so, too, when it looks for the others of the host.
             _LOG.debug("provider %r: a worker that dialled in is gone before it served: %s", self.key, late)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+        except NOT_VALID:
             _LOG.warning("provider %r: a worker that dialled in sent what is not valid", self.key)
         finally:
             link.abort()
@@ -288,7 +288,7 @@ class DialledProvider(ApartProvider):
             await self._refuse(link, reason, "", again=True)
             return None
         hello = await link.wait_for("hello", HELLO_S)
-        name = _text(hello.get("name")) or "a worker"
+        name = show_text(hello.get("name") or "a worker", _MAX_NAME)
         protocol = hello.get("protocol")
         if protocol not in (PROTOCOL, PROTOCOL - 1):
             newer = isinstance(protocol, int) and protocol > PROTOCOL
@@ -305,7 +305,7 @@ class DialledProvider(ApartProvider):
             return None
         if found["problems"]:
             wrong = found["problems"][0]
-            await self._refuse(link, _text(wrong["message"]), _text(wrong["hint"]), name=name)
+            await self._refuse(link, show_text(wrong["message"]), show_text(wrong["hint"]), name=name)
             return None
         secrets = frozenset(str(text) for text in found["secrets"])
         masked = self._target.masked
@@ -336,7 +336,7 @@ class DialledProvider(ApartProvider):
             _LOG.info("provider %r: %s has dialled in (%d now); it is not confined", self.key, name, len(self._workers))
             taken = True
             return worker
-        except (ConfigError, KeyError, TypeError, ValueError) as error:
+        except (ConfigError, *NOT_VALID) as error:
             reason = str(error) if isinstance(error, ConfigError) else "what it lists is not valid"
             await self._refuse(link, reason, "correct its package", name=name)
         except (ProviderError, ProcessCrash) as error:
@@ -403,8 +403,8 @@ class DialledProvider(ApartProvider):
 
     async def _refuse(self, link: WorkerLink, reason: str, fix: str, *, name: str = "", again: bool = False) -> None:
         """Tell a worker why it is not taken; `again`: it may dial again by itself."""
-        reason = self._target.masked(reason)
-        link.tell("refused", reason=reason[:MAX_NOTE], fix=fix[:MAX_NOTE], again=again)
+        reason = show_text(self._target.masked(reason))
+        link.tell("refused", reason=reason, fix=fix[:MAX_NOTE], again=again)
         if name:
             _LOG.error("provider %r: %s was refused: %s", self.key, name, reason)
             if not self._workers:
@@ -424,11 +424,8 @@ class DialledProvider(ApartProvider):
 
 
 _WAITING = "waiting for a worker"
+_MAX_NAME = 200
 
 
 def _ignore_end(connection: HostConnection, reason: str) -> None:
     """Do nothing: `serve` sees the end of the link."""
-
-
-def _text(value: object) -> str:
-    return str(value)[:MAX_NOTE] if value else ""

@@ -285,13 +285,17 @@ class _EdgeConnection(HttpToolsProtocol):
         return self._upgrading
 
     def _asks_for_websocket(self) -> bool:
-        return self.url.startswith(_WORKER_PATH) and self._get_upgrade() == b"websocket" and not self._is_busy()
+        asks = self.url.startswith(_WORKER_PATH) and self._get_upgrade() == b"websocket" and not self._is_busy()
+        # Another method is that of a request which the routes refuse.
+        return asks and self.parser is not None and self.parser.get_method() == b"GET"
 
     def _begin_websocket(self) -> None:
         """Pass the connection on; it counts for the edge until it is lost."""
         self._hold_head(0)
         self._upgraded = True
-        import_module(_WEBSOCKET).begin(self, self.connection_lost)
+        if not import_module(_WEBSOCKET).begin(self, self.connection_lost):
+            self._in_body = False  # no application has it
+            self._refuse(HttpProblem(400, "malformed_request", "what was sent is no request of a WebSocket"))
 
     # The parser's callbacks
 
@@ -299,6 +303,10 @@ class _EdgeConnection(HttpToolsProtocol):
         """Begin a head."""
         super().on_message_begin()
         self._in_head = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a field without the blanks after its value, which the parser leaves (RFC 9112, section 5.1)."""
+        super().on_header(name, value.rstrip(b" \t"))
 
     def on_headers_complete(self) -> None:
         """Start the request."""

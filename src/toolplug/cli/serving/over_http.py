@@ -19,6 +19,7 @@ from typing import Protocol
 import uvicorn
 
 from toolplug.catalog.call import ToolStatus
+from toolplug.catalog.text import pluralize
 from toolplug.cli.crashes import code_keys, left_running
 from toolplug.cli.event_loop import run_to_end
 from toolplug.cli.output import STATUS_COLOURS, paint
@@ -208,6 +209,9 @@ class Service:
         self._server.config.timeout_graceful_shutdown = math.ceil(self._drain_s()) + ANSWERS_S
         self._server.should_exit = True
         if self._host.entered:
+            running = sum(item.switch.running - item.switch.abandoned for item in self._generations())
+            if running > 0:
+                _LOG.info("stopping: %s may run for up to %g s more", pluralize(running, "call"), self._drain_s())
             self._end_after_drain()
         if self._starting is not None:
             self._starting.reschedule(0)

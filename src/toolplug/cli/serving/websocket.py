@@ -41,6 +41,12 @@ class WorkerSocket(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
         self._lost(exc)
 
+    async def send(self, message: Any) -> None:
+        """Send; a refusal that is whole ends the handshake, or it would be an error of the application in the log."""
+        await super().send(message)
+        if self.close_sent:
+            self.handshake_complete = True
+
     def shutdown(self) -> None:
         """Close, once no request is left."""
         if all(isinstance(each, WorkerSocket) for each in self.connections):
@@ -53,11 +59,16 @@ class WorkerSocket(WebSocketsSansIOProtocol):
             self.shutdown()
 
 
-def begin(connection: UpgradingConnection, lost: Callable[[Exception | None], None]) -> None:
-    """Give the transport of a connection to a WebSocket, whose handshake begins with the request that was read."""
+def begin(connection: UpgradingConnection, lost: Callable[[Exception | None], None]) -> bool:
+    """Give the transport of a connection to a WebSocket, whose handshake begins with the request that was read.
+
+    Return False if it is no request of a handshake: nothing has been sent, and nothing more is read.
+    """
     connection.server_state.connections.discard(connection)  # pyright: ignore[reportArgumentType]
     socket = WorkerSocket(connection, lost)
     socket.connection_made(connection.transport)
     connection.transport.set_protocol(socket)
     fields = (b"%s: %s\r\n" % pair for pair in connection.scope["headers"])
     socket.data_received(b"GET %s HTTP/1.1\r\n%s\r\n" % (connection.url, b"".join(fields)))
+    # Of a request with a body or with too many fields, for one, the library says nothing.
+    return socket.handshake_initiated or connection.transport.is_closing()

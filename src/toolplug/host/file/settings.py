@@ -197,6 +197,8 @@ _PROCESS: Mapping[str, str] = MappingProxyType(
         "debug": "toolplug serve --debug does it",
         "log_level": "toolplug serve --log-level LEVEL sets it",
         "log_format": "toolplug serve --log-format FORMAT sets it",
+        "log": "toolplug serve --log-level and --log-format set it",
+        "logging": "toolplug serve --log-level and --log-format set it",
     }
 )
 """The file is one for all processes that serve it; these are of each process, so they are options of the command."""
@@ -416,7 +418,11 @@ class HostSettings(FileMapping):
     """Every section but `providers`, `mcp_servers` and those of parts, which `settings_model` adds."""
 
     elsewhere: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {**_PROCESS, "server": "toolplug serve --host and --port set the address; the rest is under 'http'"}
+        {
+            **_PROCESS,
+            "server": "toolplug serve --host and --port set the address; the rest is under 'http'",
+            "mcpServers": "here it is mcp_servers; toolplug discover --import FILE reads the file of a desktop client",
+        }
     )
 
     auth: Annotated[Auth | None, BeforeValidator(_given_auth, json_schema_input_type=Auth)] = None

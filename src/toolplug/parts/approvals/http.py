@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, cast
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
@@ -26,11 +26,20 @@ from toolplug.parts.approvals.limits import MAX_CALLS
 from toolplug.parts.approvals.running import RunningApprovals
 
 
+def _check_true(value: object) -> object:
+    # `Literal[True]` takes 1 too, and allows every call.
+    if value is not True:
+        raise ValueError("only true is every call")
+    return value
+
+
 class GrantBody(BaseModel, extra="forbid", strict=True, frozen=True, populate_by_name=True):
     """What a person allows beside this call."""
 
     arguments: Annotated[
-        Annotated[dict[str, object], Field(max_length=MAX_NAMES)] | Literal[True] | None,
+        Annotated[dict[str, object], Field(max_length=MAX_NAMES)]
+        | Annotated[Literal[True], BeforeValidator(_check_true)]
+        | None,
         Field(description="a JSON Schema: what it does not name is refused; true: every call; absent: equal ones"),
     ] = None
     scope: Literal["session", "caller"] = "session"

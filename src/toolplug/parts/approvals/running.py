@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Mapping
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import aclosing, contextmanager, nullcontext, suppress
 from datetime import datetime
 from functools import partial
 from secrets import token_hex
@@ -111,6 +111,7 @@ class Approvals:
         # Without a step in between: of a call that a grant allows, nothing else is asked.
         self.claim_at_once: ClaimAtOnce = self.grants.claim_at_once
         self._asking: KeyedLocks[tuple[str, str]] = KeyedLocks()
+        self._granting: KeyedLocks[str] = KeyedLocks()
         self.events: TicketEvents | None = None
 
     async def claim(
@@ -252,8 +253,11 @@ class Approvals:
         and None where the person at the caller's client decides (`decidable`).
         """
         event = f"approval.{decision}"
+        # One after the other: grants that are made at once would count none of each other.
+        making = nullcontext() if terms.grant is None else self._granting.of(by.tenant)
         try:
-            ticket, made = await self._decide(ticket_id, decision, by, own, terms)
+            async with making:
+                ticket, made = await self._decide(ticket_id, decision, by, own, terms)
         except ApiError as error:
             audit(event, error.code, by, "approval", request_id, decided=decided)
             raise
@@ -457,7 +461,9 @@ class Approvals:
 
 
 def _other_call(call: ToolCall) -> ToolResult:
-    return denied_result(call, _GATE, "it was given for another call; call again without one")
+    return denied_result(
+        call, _GATE, "it was given for another call, or before the tool has changed; call again without one"
+    )
 
 
 def _claim(approvals: Approvals, ticket: str | None, kept: StoredApproval, goes_on: str | None = None) -> Claim:

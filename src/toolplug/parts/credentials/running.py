@@ -70,12 +70,12 @@ def _find_brought(owner: AuthOwner, auth: UserAuth, context: CallContext, refuse
     name = auth.given_name
     header = f"{HEADER}{name}"
     given = context.credentials.get(name, "")
-    if given and given != refused and given.isascii() and given.isprintable():
+    if given and given != refused and given.isascii() and given.isprintable() and given == given.strip():
         return given
     if not given:
         reason = f"it acts as its caller, who has to send a credential as the header {header}"
     elif given == refused:
         reason = f"{owner.key} refuses the credential of the header {header}; send another one"
     else:
-        reason = f"the header {header} has characters that cannot be passed on: printable ASCII can"
+        reason = f"the header {header} cannot be passed on: only printable ASCII can, and no blanks at its ends"
     raise ToolUnavailable(reason, code=CREDENTIAL_NEEDED, metadata={"credential": {"header": header}})

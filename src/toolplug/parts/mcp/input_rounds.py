@@ -21,6 +21,7 @@ from toolplug.catalog.definition import ToolRef
 from toolplug.catalog.exact_json import dump_json, load_json
 from toolplug.errors import InvalidJson, StoreConflict, ToolError
 from toolplug.parts.mcp.client.connection import InputRequired, McpAnswer, Question, Repetition
+from toolplug.runtime.keyed_locks import KeyedLocks
 from toolplug.signatures.values import canonical
 from toolplug.stores.store import Store, tenant_digest
 
@@ -169,33 +170,42 @@ class _StoredRound(TypedDict):
 
 
 class OpenRounds:
-    """The rounds whose answers are awaited, of callers that bring credentials of this `scope`, empty for none.
+    """The rounds of a host whose answers are awaited. `scope` is that of the credentials that the caller brings.
 
     Every method may raise `StoreError`.
     """
 
-    def __init__(self, store: Store, scope: str = "") -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._scope = scope
+        self._keeping: KeyedLocks[str] = KeyedLocks()
 
-    async def keep(self, asked: Round, name: str, arguments: object, context: CallContext) -> str | None:
+    async def keep(
+        self, asked: Round, name: str, arguments: object, context: CallContext, scope: str = ""
+    ) -> str | None:
         """Keep the round of a caller's call, and return its `requestState`; None if too many are open."""
-        prefix = _key(context, "")
-        if len(await self._store.keys(prefix, limit=MAX_OPEN)) >= MAX_OPEN:
-            return None
         kept: _StoredRound = {
-            "call": _digest(name, arguments, context, self._scope),
+            "call": _digest(name, arguments, context, scope),
             "target": asked.target,
             "keys": [*asked.questions],
             "state": asked.state,
             "number": asked.number,
         }
-        code = token_hex(16)
-        await self._store.commit(prefix + code, dump_json(kept), expected=0, ttl_s=LIFE_S)
+        prefix, code = _key(context, ""), token_hex(16)
+        # One after the other: calls that end at once would count none of each other.
+        async with self._keeping.of(prefix):
+            if len(await self._store.keys(prefix, limit=MAX_OPEN)) >= MAX_OPEN:
+                return None
+            await self._store.commit(prefix + code, dump_json(kept), expected=0, ttl_s=LIFE_S)
         return _PREFIX + code
 
     async def take(
-        self, request_state: str, given: Sequence[UserAnswer | None], name: str, arguments: object, context: CallContext
+        self,
+        request_state: str,
+        given: Sequence[UserAnswer | None],
+        name: str,
+        arguments: object,
+        context: CallContext,
+        scope: str = "",
     ) -> RoundAnswers | None:
         """Return the answers to a kept round of the same call, which is then kept no longer; None if there is none.
 
@@ -209,7 +219,7 @@ class OpenRounds:
             return None
         try:
             kept = cast("_StoredRound", load_json(record.value))
-            asked = kept["call"] == _digest(name, arguments, context, self._scope)
+            asked = kept["call"] == _digest(name, arguments, context, scope)
         except (InvalidJson, KeyError, TypeError):
             _LOG.error("a record of questions cannot be read: it counts as none, and expires by itself")
             return None

@@ -80,7 +80,8 @@ class McpClients(RunningPart[None]):
             await life.enter_async_context(sessions)
         else:
             sessions = module.McpSessions(over=over)
-        serving = module.Serving(import_module(f"{_CLIENTS}.server_endpoint").mcp_server_endpoint, sessions)
+        load = import_module(f"{_CLIENTS}.server_endpoint").mcp_server_endpoint
+        serving = module.Serving(load, sessions, services.store)
         life.callback(serving.stop)
         life.callback(services.offering_changed(serving.announcer.look_at_all))
         return serving

@@ -460,7 +460,7 @@ class Background:
     async def _follow(self, tenant: str, response: str, place: int) -> AsyncGenerator[Event]:
         """Yield the events from this number on that another process makes or has made."""
         async with aclosing(self._events.follow(tenant, response)) as news:
-            known = -1
+            known, seen = -1, place
             async for events in news:
                 if len(events) == known and not is_over(events):
                     await self._end_orphan(tenant, response, events)
@@ -468,6 +468,10 @@ class Background:
                 for event in events[place:]:
                     yield event
                 place = max(place, known)
+                # Whoever has seen more than the dead process has left hears of the end all the same.
+                if seen >= known and is_over(events) and as_object(events[-1]["response"]).get("error") == _MAKER_GONE:
+                    yield {**events[-1], "sequence_number": seen}
+                    seen = -1
 
     async def _end_orphan(self, tenant: str, response: str, events: Sequence[Event]) -> None:
         """End the events of a response whose process has died, unless it has ended them itself."""

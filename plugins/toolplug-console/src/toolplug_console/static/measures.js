@@ -7,7 +7,8 @@ const HOUR_S = 3_600;
 const FEW = 40;
 const PAUSE_S = 60;
 
-/** The hour: `{at, calls, failed, p50, p95, tools}`, with rates a second; null until it is known or if none is. */
+/** The hour: `{at, calls, failed, p50, p95, tools}`, with rates a second; null until it is known or if none is. The rates
+ * are those of the ticks that have ended; the sums have the calls since. */
 export function useHour() {
   const { data, error } = useAnswer("/console/hour", { every: EVERY_MS });
   return useMemo(() => {
@@ -16,7 +17,7 @@ export function useHour() {
     const rate = (numbers) => numbers.map((each) => each / data.step_s);
     return {
       at: data.calls.map((_, n) => first + (n + 1) * data.step_s), calls: rate(data.calls), failed: rate(data.failed), p50: data.p50, p95: data.p95,
-      sum: sumOf(data.calls), failures: sumOf(data.failed), tools: data.tools,
+      sum: sumOf(data.calls) + data.open.calls, failures: sumOf(data.failed) + data.open.failed, tools: data.tools,
     };
   }, [data, error]);
 }

@@ -62,13 +62,13 @@ def pattern(path: str, start: Path) -> Pattern:
 
 
 def local_files(patterns: Sequence[Pattern]) -> Iterator[LocalFile]:
-    """Each file once, in the order of the configuration; none that is hidden or behind a symbolic link."""
+    """Each file once, in the order of the configuration; none that is hidden, compiled by Python or behind a link."""
     seen: set[Path] = set()
     for wanted in patterns:
         root = wanted.root.resolve()
         for path in sorted(wanted.root.glob(wanted.glob)):
             inner = path.relative_to(wanted.root)
-            if any(part.startswith(".") for part in inner.parts):
+            if any(part.startswith(".") or part == "__pycache__" for part in inner.parts):
                 continue
             supported = not wanted.everything or path.suffix.lower() in SUFFIXES
             whole = root / inner

@@ -33,6 +33,10 @@ class CredentialRefused(ConnectionFailed):
     """The server has refused the credential of a request, which it has not run."""
 
 
+class OpeningRefused(ConnectionFailed):
+    """The server has answered the first request of a connection with an error: it is up, and may let others in."""
+
+
 class ServerRefused(Exception):
     """The server answered with a JSON-RPC error; the text is the server's message, cleaned and cut."""
 

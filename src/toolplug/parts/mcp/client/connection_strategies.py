@@ -29,6 +29,7 @@ from toolplug.parts.mcp.client.connection import (
     CredentialRefused,
     McpAnswer,
     OnChange,
+    OpeningRefused,
     Repetition,
     ServerConnection,
 )
@@ -288,8 +289,10 @@ class PersistentConnection(ConnectionStrategy):
         self._lives.discard(owned)
         opening, server = self._opening is owned, self._server
         # Another user, or this one with another credential, need not wait for it.
-        if opening and _is_of_user(server) and isinstance(error, CredentialRefused):
+        if opening and _is_of_user(server) and isinstance(error, CredentialRefused | OpeningRefused):
             self._opening = None
+            if isinstance(error, OpeningRefused):
+                _LOG.warning("MCP server %r does not let a user in: %s", server.name.id, error)
             return
         if isinstance(error, TimeoutError):
             reason = f"it was not ready after {server.discovery_timeout_s:g} s"
@@ -320,6 +323,8 @@ def _failure(server: Server, error: ConnectionFailed, retry_after_s: float | Non
     """Return what a caller of the server gets: `ServerDown`, or the refusal of its own credential."""
     if _is_of_user(server) and isinstance(error, CredentialRefused):
         return error
+    if _is_of_user(server) and isinstance(error, OpeningRefused):
+        return ToolUnavailable(f"its server {server.name.id!r} does not let this caller in", code="server_down")
     return ServerDown(server.name.id, retry_after_s=retry_after_s)
 
 

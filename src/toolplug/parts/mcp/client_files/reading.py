@@ -16,7 +16,7 @@ import json5
 import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from toolplug.catalog.exact_json import as_list
+from toolplug.catalog.exact_json import as_list, as_object
 from toolplug.config.document import Mark, parse_document, problem_at, shown_path
 from toolplug.config.nearest import nearest
 from toolplug.config.units import own_text, right_shape
@@ -78,7 +78,7 @@ def read_client_file(file: Path) -> Reading:
     own: list[str] = []
     problems: list[Problem] = []
     for path, name, value in _entries(file, parse_client_file(read_bytes(file), file)):
-        entry = _mapping(value)
+        entry = as_object(value)
         if _is_of_program(entry):
             own.append(name)
             continue
@@ -113,7 +113,7 @@ def parse_client_file(data: bytes, file: Path) -> Mapping[str, object]:
     try:
         if file.suffix == ".toml":
             return tomllib.loads(data.decode())
-        return _mapping(_json(data, file))
+        return as_object(_json(data, file))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([_not_toml(error, file)]) from None
     except UnicodeDecodeError as error:
@@ -142,10 +142,6 @@ def _json(data: bytes, file: Path) -> object:
             raise ConfigError([problem_at(str(file), mark, "not_json", f"not JSON: {error.msg}")]) from None
 
 
-def _mapping(value: object) -> dict[str, object]:
-    return cast("dict[str, object]", value) if isinstance(value, dict) else {}  # keys of all three formats are text
-
-
 def _entries(file: Path, whole: Mapping[str, object]) -> Iterator[tuple[tuple[str | int, ...], str, object]]:
     """Yield path, name and value of each server. Raises `ConfigError` if there is no place of servers."""
     places = [*_server_lists(whole)]
@@ -164,28 +160,28 @@ def _server_lists(whole: Mapping[str, object]) -> Iterator[tuple[tuple[str, ...]
     """Yield the first place of servers that the file has, then that of each project (Claude Code)."""
     for path in SECTIONS:
         found: object = _below(whole, path)
-        if isinstance(found, dict) or any(map(_mapping, as_list(found))):
+        if isinstance(found, dict) or any(map(as_object, as_list(found))):
             yield path, found
             break
-    for name, project in _mapping(whole.get("projects")).items():
-        if servers := _mapping(project).get("mcpServers"):
+    for name, project in as_object(whole.get("projects")).items():
+        if servers := as_object(project).get("mcpServers"):
             yield ("projects", name, "mcpServers"), servers
 
 
 def _below(value: Mapping[str, object], path: tuple[str, ...]) -> object:
     found: object = value
     for key in path:
-        found = _mapping(found).get(key)
+        found = as_object(found).get(key)
     return found
 
 
 def _walk_named(path: tuple[str, ...], value: object) -> Iterator[tuple[tuple[str | int, ...], str, object]]:
     if isinstance(value, list):
         for index, item in enumerate(cast("list[object]", value)):
-            name = _mapping(item).get("name")
+            name = as_object(item).get("name")
             yield (*path, index), name if isinstance(name, str) else f"server-{index + 1}", item
     else:
-        for name, item in _mapping(value).items():
+        for name, item in as_object(value).items():
             yield (*path, name), name, item
 
 
@@ -207,7 +203,7 @@ def _in_our_words(entry: Mapping[str, object]) -> Mapping[str, object]:
     if isinstance(command, list) and command:  # opencode
         found["command"], *found["args"] = cast("list[object]", command)
     elif isinstance(command, dict):  # Zed, formerly
-        found.update({"path": None, **_mapping(cast("object", command))})
+        found.update({"path": None, **as_object(cast("object", command))})
         found["command"] = found.pop("path")
     if isinstance(enabled := found.pop("enabled", None), bool):
         found["disabled"] = not enabled or found.get("disabled", False)
@@ -220,12 +216,12 @@ def _add_named_variables(found: dict[str, object]) -> None:
     names = found.pop("env_keys", None) or found.pop(ENV_VARIABLES, None)
     if isinstance(names, list):
         taken = {name: f"${{input:{name}}}" for name in cast("list[object]", names) if isinstance(name, str)}
-        found["env"] = {**taken, **_mapping(found.get("env"))}
-    headers = {name: f"${{{of}}}" for name, of in _mapping(found.pop(HEADER_VARIABLES, None)).items()}
+        found["env"] = {**taken, **as_object(found.get("env"))}
+    headers = {name: f"${{{of}}}" for name, of in as_object(found.pop(HEADER_VARIABLES, None)).items()}
     if isinstance(token := found.pop(BEARER_VARIABLE, None), str):
         headers["Authorization"] = f"Bearer ${{{token}}}"
     if headers:
-        found["headers"] = {**headers, **_mapping(found.get("headers"))}
+        found["headers"] = {**headers, **as_object(found.get("headers"))}
 
 
 def _problems(error: ValidationError, file: str, path: tuple[str | int, ...]) -> Iterator[Problem]:

@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple, cast
 
 import json5
 
+from toolplug.catalog.exact_json import as_object
 from toolplug.config.document import Mark, Value, problem_at
 from toolplug.errors import ConfigError, Problem
 from toolplug.foreign.client_files import ClientProgram, file_text
@@ -35,8 +36,7 @@ Server = Mapping[str, Value]
 
 def find_server(whole: Mapping[str, object], program: ClientProgram, name: str) -> object:
     """Return the entry of this name in a file that was read, or None."""
-    section = whole.get(program.section)
-    return cast("Mapping[str, object]", section).get(name) if isinstance(section, dict) else None
+    return as_object(whole.get(program.section)).get(name)
 
 
 def with_server(data: bytes, file: Path, program: ClientProgram, name: str, entry: Server) -> bytes:

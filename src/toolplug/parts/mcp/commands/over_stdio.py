@@ -61,7 +61,7 @@ def _operator(host: Host, clients: Serving, agent: str | None) -> McpCaller:
         executor=executor,
         context=CallContext(principal=principal, agent=agent),
         approvals=host.approvals,
-        store=host.store,
+        rounds=clients.rounds,
         catalog=lambda: host.catalog_for(principal, agent=agent, within=client),
         watch=lambda: clients.announcer.watch(followed, offering=offering, subscriptions=subscriptions),
         offering=offering,

@@ -196,7 +196,7 @@ async def caller_of(request: HostRequest, known: Handshake | None = None) -> Mcp
             trace_context=passed_trace_context(request.scope),
         ),
         approvals=state["host"].approvals,
-        store=state["host"].store,
+        rounds=clients.rounds,
         scope=await credential_scope(request),
         url=url_for_browsers(state["host"].settings.http.public_url, passed_credentials(state["headers"])),
         catalog=lambda: catalog_of(state["host"], principal, agent, code, within=known),

@@ -452,9 +452,8 @@ def _mismatch(message: Message, caller: McpCaller, headers: Headers) -> InboundL
     tool = caller.executor.catalog.find(str(params.get("name"))) if message.method == _CALL else None
     if tool is None or _HEADER_HINT not in tool.definition.parameters.text:
         return None
-    arguments = params.get("arguments")
-    known = cast("dict[str, object]", arguments) if isinstance(arguments, dict) else {}
-    return validate_mcp_param_headers(tool.definition.parameters.value, known, dict(_texts(headers)))
+    arguments = dict(as_object(params.get("arguments")))
+    return validate_mcp_param_headers(tool.definition.parameters.value, arguments, dict(_texts(headers)))
 
 
 def _texts(headers: Headers) -> list[tuple[str, str]]:

@@ -45,6 +45,7 @@ from toolplug.parts.mcp.client.connection import (
     CredentialRefused,
     Extensions,
     OnChange,
+    OpeningRefused,
     ServerConnection,
 )
 from toolplug.parts.mcp.client.connection_strategies import Restarts
@@ -315,8 +316,7 @@ class ConnectionTask:
                 except (ProbeUnanswered, MCPError, ValidationError, RuntimeError, TimeoutError) as error:
                     if isinstance(error, ProbeUnanswered) and False in self._probes:
                         return False
-                    failed = CredentialRefused if _is_refusal(error) else ConnectionFailed
-                    raise failed(self._readable(await wire.why() or _words(error))) from None
+                    raise _kind_of(error)(self._readable(await wire.why() or _words(error))) from None
                 await self._stay(owned, session, listing, wire)
         return True
 
@@ -366,8 +366,10 @@ class ConnectionTask:
         return mask_secrets(in_one_line(clean_text(text)), self._secrets)[:_MAX_REASON]
 
 
-def _is_refusal(error: BaseException) -> bool:
-    return isinstance(error, MCPError) and error.code == UNAUTHORIZED
+def _kind_of(error: BaseException) -> type[ConnectionFailed]:
+    if not isinstance(error, MCPError) or error.code == FAILED or is_closed(error):
+        return ConnectionFailed
+    return CredentialRefused if error.code == UNAUTHORIZED else OpeningRefused
 
 
 def _words(error: BaseException) -> str:

@@ -468,7 +468,7 @@ async def _read_pages(
 
 
 def _name(tool: object) -> object:
-    name = cast("dict[str, object]", tool).get("name") if isinstance(tool, dict) else None
+    name = as_object(tool).get("name")
     return name if isinstance(name, str) else None
 
 

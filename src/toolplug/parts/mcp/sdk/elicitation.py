@@ -51,7 +51,7 @@ from toolplug.part_protocols import (
     HostApprovals,
     Ticket,
 )
-from toolplug.parts.mcp.input_rounds import InputRounds, OpenRounds, Round, is_round, round_of
+from toolplug.parts.mcp.input_rounds import InputRounds, Round, is_round, round_of
 from toolplug.parts.mcp.sdk.askers import MAX_QUESTIONS
 from toolplug.parts.mcp.serving.server_endpoint import McpCaller
 
@@ -184,9 +184,8 @@ async def _rounds(
     responses = params.input_responses or {}
     given = [_user_answer(responses.get(_key_of(number))) for number in range(MAX_QUESTIONS)]
     try:
-        answers = await OpenRounds(ctx.lifespan_context.store, ctx.lifespan_context.scope).take(
-            state, given, params.name, params.arguments, context
-        )
+        caller = ctx.lifespan_context
+        answers = await caller.rounds.take(state, given, params.name, params.arguments, context, caller.scope)
     except StoreError as error:
         _LOG.error("answers to a server are lost, as the store of its questions fails: %s", error)
         raise MCPError(types.INTERNAL_ERROR, "the store of the host cannot answer; call the tool again") from None
@@ -200,8 +199,8 @@ async def _with_questions(
 ) -> types.InputRequiredResult | None:
     """Return the answer of a call that ends with questions; None if the round cannot be kept."""
     try:
-        rounds = OpenRounds(ctx.lifespan_context.store, ctx.lifespan_context.scope)
-        state = await rounds.keep(asked, params.name, params.arguments, context)
+        caller = ctx.lifespan_context
+        state = await caller.rounds.keep(asked, params.name, params.arguments, context, caller.scope)
     except StoreError as error:
         _LOG.error("questions of a server are not asked, as the store fails: %s", error)
         return None

@@ -10,11 +10,13 @@ from typing import NamedTuple
 
 from toolplug.catalog.catalog import Catalog
 from toolplug.host.host import Host
+from toolplug.parts.mcp.input_rounds import OpenRounds
 from toolplug.parts.mcp.running import McpClients
 from toolplug.parts.mcp.serving.notifications import ListChangedNotifier, ResourceSubscriptions, Seen
 from toolplug.parts.mcp.serving.server_endpoint import Client, ClientAnswer, McpServerEndpoint, Questions, RequestId
 from toolplug.runtime.threads import in_own_thread
 from toolplug.search.tools import FoundTools
+from toolplug.stores.store import Store
 
 IDLE_S = 1800.0
 """A session without a request and without an open stream for so long is over."""
@@ -220,14 +222,15 @@ async def clients_of(host: Host) -> Serving:
 class Serving:
     """Loads the protocol with `load` when the first client comes; it costs nothing before.
 
-    `sessions` are those of initialized clients.
+    `sessions` are those of initialized clients, `rounds` the questions to the users of later ones.
     """
 
-    def __init__(self, load: Callable[[], McpServerEndpoint], sessions: McpSessions) -> None:
+    def __init__(self, load: Callable[[], McpServerEndpoint], sessions: McpSessions, store: Store) -> None:
         self._load = load
         self._endpoint: asyncio.Future[McpServerEndpoint] | None = None
         self.announcer: ListChangedNotifier = ListChangedNotifier()
         self.handshakes: McpSessions = sessions
+        self.rounds: OpenRounds = OpenRounds(store)
 
     async def endpoint(self) -> McpServerEndpoint:
         """Return the protocol endpoint, which is loaded once, in a thread, within about a second.

@@ -21,9 +21,9 @@ from toolplug.execution.executor import ToolExecutor
 from toolplug.mcp_extensions import McpExtension
 from toolplug.part_protocols import HostApprovals
 from toolplug.parts.mcp.client.connection import SDK
+from toolplug.parts.mcp.input_rounds import OpenRounds
 from toolplug.parts.mcp.serving.notifications import ResourceSubscriptions, Watch
 from toolplug.search.tools import FoundTools
-from toolplug.stores.store import Store
 
 LIST_TTL_MS = 3_000
 """A client that listens is notified of a change at once."""
@@ -35,7 +35,7 @@ class McpCaller(NamedTuple):
     `context` is that of its calls, `scope` that of the credentials that it brings. `catalog` returns its tools, after
     opening sources that list later; it raises the host's errors for a caller without permission. `watch` follows the
     catalog. `listed` is called with each catalog of which the caller has received a page. `approvals` has the calls
-    that wait for approval, `store` the questions that wait for answers. `offering` returns the caller's prompts and
+    that wait for approval, `rounds` the questions that wait for answers. `offering` returns the caller's prompts and
     resources; `offered` is called with each that it has received a page of. `subscriptions` are the resources that it
     follows; None before it can follow any. `found` are the deferred tools that the searches of a client of the older
     era have found, None without a conversation. `url` is that of the host for browsers, empty if it is not known.
@@ -45,7 +45,7 @@ class McpCaller(NamedTuple):
     executor: ToolExecutor
     context: CallContext
     approvals: HostApprovals
-    store: Store
+    rounds: OpenRounds
     catalog: Callable[[], Awaitable[Catalog]]
     watch: Callable[[], Watch]
     listed: Callable[[Catalog], None] = lambda _: None

@@ -43,6 +43,8 @@ _SHOWN = 160
 _FENCE = "```"
 _SEEN_LINES = 5
 """Lines of a block that is not complete yet: a longer status could not be drawn over on a low terminal."""
+_SPINNER = 2
+"""Columns before the text of a status line."""
 _TEXT = frozenset({"response.output_text.delta", "response.refusal.delta"})
 _ARGUMENTS = "_arguments.delta"
 
@@ -102,7 +104,13 @@ class AnswerDisplay:
         if end >= 0 and _closes_fences(self._block[:end]):
             complete, self._block = self._block[:end], self._block[end:].lstrip("\n")
             self._print_block(complete)
-        self._wait("\n".join(self._block.split("\n")[-_SEEN_LINES:]) or "answering")
+        self._wait(self._end_of_block() or "answering")
+
+    def _end_of_block(self) -> str:
+        """Return the last lines of what has come of the block, as wide as the terminal: the status line wraps none."""
+        width = max(self._console.width - _SPINNER, 1)
+        lines = Text(self._block[-_SEEN_LINES * width :]).wrap(self._console, width)
+        return "\n".join(line.plain for line in lines[-_SEEN_LINES:])
 
     def _print_block(self, text: str) -> None:
         self._stop()
@@ -150,7 +158,9 @@ class AnswerDisplay:
 
     def _wait_for_calls(self) -> None:
         calls = [f"{clean_text(name)} {_short(arguments)}".rstrip() for _, name, arguments in self._calls.values()]
-        self._wait(f"calling {', '.join(calls)}" if calls else "thinking")
+        text = Text(f"calling {', '.join(calls)}" if calls else "thinking")
+        text.truncate(max(self._console.width - _SPINNER, 1), overflow="ellipsis")
+        self._wait(text.plain)
 
     def _wait(self, text: str) -> None:
         """Show on the status line what is waited for."""
