@@ -13,7 +13,7 @@ from benchmarks.calling import ALICE, repeated
 from benchmarks.frame import Batch, Row
 from benchmarks.providers import Trivial
 from toolplug import CallContext, Host, Principal, ToolCall, ToolResult, open_host
-from toolplug.part_protocols import GrantTerms
+from toolplug.part_protocols.approvals import GrantTerms
 from toolplug.parts.approvals.records import StoredApproval
 from toolplug.parts.approvals.running import RunningApprovals
 

@@ -17,7 +17,7 @@ from toolplug.execution.metrics import CallMetrics
 from toolplug.execution.plans import CallServices
 from toolplug.host.file.tool_servers import Status
 from toolplug.host.operations import FAST_BUCKETS, MeasuredStore, Operations
-from toolplug.part_protocols import NO_APPROVALS
+from toolplug.part_protocols.approvals import NO_APPROVALS
 from toolplug.parts.mcp.client.server_config import ADDED
 from toolplug.parts.mcp.discovery.record import NEVER
 from toolplug.parts.mcp.running import ServerMetrics

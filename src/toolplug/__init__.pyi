@@ -28,16 +28,8 @@ from toolplug.mcp_extensions import McpExtension
 from toolplug.model_apis.stubs import Expansion, expand_builtin_tools
 from toolplug.net.checked_transport import checked_transport
 from toolplug.net.egress import Egress
-from toolplug.part_protocols import (
-    NO_APPROVALS,
-    HostApprovals,
-    HostPart,
-    PartApprovals,
-    PartServices,
-    RevokedGrant,
-    RunningPart,
-    Ticket,
-)
+from toolplug.part_protocols.approvals import NO_APPROVALS, HostApprovals, PartApprovals, RevokedGrant, Ticket
+from toolplug.part_protocols.host_part import HostPart, PartServices, RunningPart
 from toolplug.providers.authoring import route, tool
 from toolplug.providers.entry import ProviderRecord
 from toolplug.providers.offering.decorators import prompt, resource

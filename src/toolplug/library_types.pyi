@@ -32,7 +32,8 @@ from toolplug.host.file.configuration import Configuration
 from toolplug.host.keys import Sealer
 from toolplug.host.quotas.settings import Quotas
 from toolplug.locking.reader import LockCheck
-from toolplug.part_protocols import HostApprovals, HostPart, HostSession, HostSessions, RevokedGrant, Ticket
+from toolplug.part_protocols.approvals import HostApprovals, RevokedGrant, Ticket
+from toolplug.part_protocols.host_part import HostPart, HostSession, HostSessions
 from toolplug.providers.routes import BoundRoute
 from toolplug.runtime.tasks import in_slices
 from toolplug.runtime.threads import FairThreads, in_own_thread

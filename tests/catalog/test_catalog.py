@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from tests.plain_tools import plain_tool
 
 from toolplug.catalog.call import ANONYMOUS, Principal
-from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, CatalogDiff, Conflict, layer_catalogs, merged
+from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, CatalogDiff, Conflict, merged
 from toolplug.catalog.definition import Note, ToolHints
+from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.plan import PolicyGate, ScopeGate, TenantsGate, Tool
 from toolplug.errors import InvalidDefinition
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tests.plain_tools import plain_tool
 
 from toolplug.catalog.call import Principal
-from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, CatalogDiff, layer_catalogs, merged
+from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, CatalogDiff, merged
 from toolplug.catalog.definition import Note, wire_name
+from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.plan import Gate, PolicyGate, TenantsGate, Tool
 from toolplug.catalog.render import Dialect
 from toolplug.errors import InvalidDefinition

@@ -8,14 +8,8 @@ import pytest
 import yaml
 
 from toolplug.config.composer import Composer, YamlRefused
-from toolplug.config.document import (
-    MAX_DEPTH,
-    MAX_DOCUMENT_BYTES,
-    MAX_EXPANDED_BYTES,
-    MAX_NODES,
-    MAX_PROBLEMS,
-    parse_document,
-)
+from toolplug.config.document import MAX_DOCUMENT_BYTES, parse_document
+from toolplug.config.yaml_tree import MAX_DEPTH, MAX_EXPANDED_BYTES, MAX_NODES, MAX_PROBLEMS
 from toolplug.errors import ConfigError
 
 # The watchdog of the whole suite is three minutes; work that is not bounded ends here long before.

@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from toolplug.config.composer import Composer, syntax_problem
-from toolplug.config.document import Document, Mark, parse_document, read_document
+from toolplug.config.document import Document, parse_document, read_document
+from toolplug.config.yaml_tree import Mark
 from toolplug.errors import ConfigError
 
 

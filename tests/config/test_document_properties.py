@@ -10,7 +10,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolplug.config.document import MAX_DEPTH, Document, parse_document
+from toolplug.config.document import Document, parse_document
+from toolplug.config.yaml_tree import MAX_DEPTH
 from toolplug.errors import ConfigError
 
 # Numbers of YAML 1.2 that YAML 1.1, which PyYAML writes, takes for text and leaves without quotes.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from toolplug.config.document import KeyPath
 from toolplug.config.masking import holds_credentials, looks_secret, mask_secrets
+from toolplug.config.yaml_tree import KeyPath
 
 pytestmark = pytest.mark.requirement("C-2-secrets-hidden")
 

@@ -24,9 +24,10 @@ from pydantic import (
 )
 from typing_extensions import TypeAliasType
 
-from toolplug.config.document import KeyPath, Section, expand, parse_document
+from toolplug.config.document import Section, expand, parse_document
 from toolplug.config.problems import NOTHING, Shapes, problems_of, shapes_of
 from toolplug.config.units import Duration
+from toolplug.config.yaml_tree import KeyPath
 
 
 class Strict(BaseModel):

@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from toolplug.config.document import parse_document, resolve_scalar
+from toolplug.config.document import parse_document
+from toolplug.config.yaml_tree import resolve_scalar
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from toolplug.execution.limiters import SourceSwitch
 from toolplug.execution.live import LiveCatalog
 from toolplug.execution.run import UnknownCalls
 from toolplug.execution.task_runner import TaskRunner
-from toolplug.part_protocols import LIFE_S
+from toolplug.part_protocols.approvals import LIFE_S
 from toolplug.parts.approvals.running import Approvals
 from toolplug.stores.memory import MemoryStore
 from toolplug.stores.store import Record

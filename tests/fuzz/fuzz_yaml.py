@@ -12,7 +12,8 @@ import tempfile
 import atheris
 
 with atheris.instrument_imports(include=["toolplug.config", "yaml"]):
-    from toolplug.config.document import MAX_DEPTH, MAX_EXPANDED_BYTES, expand, parse_document
+    from toolplug.config.document import expand, parse_document
+    from toolplug.config.yaml_tree import MAX_DEPTH, MAX_EXPANDED_BYTES
     from toolplug.errors import ConfigError
 
 # Bytes alone are rarely YAML: each input is read as it is, and once more with every byte standing for a token.

@@ -17,7 +17,7 @@ from tests.http.test_grants import AUTH, CALLER, PERSON, SEER, SMALL, call, deci
 from toolplug import open_host
 from toolplug.errors import ConfigError
 from toolplug.host.file.store_entry import ConfiguredStore
-from toolplug.part_protocols import LIFE_S
+from toolplug.part_protocols.approvals import LIFE_S
 from toolplug.parts.approvals import grants as grants_module
 from toolplug.parts.approvals import running
 from toolplug.parts.approvals.limits import FRESH_S

@@ -13,7 +13,7 @@ import pytest
 from tests.requirement_table import ROOT
 
 from toolplug.host.file.part_sections import BUILT_IN, built_in
-from toolplug.part_protocols import HostPart
+from toolplug.part_protocols.host_part import HostPart
 
 pytestmark = pytest.mark.process
 

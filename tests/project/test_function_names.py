@@ -21,6 +21,7 @@ VERBS = frozenset(["bound", "embed", "feed", "need", "seed", "shed", "speed"])
 
 KEPT = {
     "catalog/catalog.py": "annotated merged offered ordered planned prefixed rendered renamed undeferred",
+    "catalog/layered_catalog.py": "annotated offered planned prefixed rendered renamed undeferred",
     "catalog/offering.py": "prefixed",
     "client/application.py": "settled",
     "client/tool.py": "taken",

@@ -26,8 +26,9 @@ from toolplug import (
     open_host,
     tool,
 )
-from toolplug.catalog.catalog import CatalogDiff, layer_catalogs
+from toolplug.catalog.catalog import CatalogDiff
 from toolplug.catalog.definition import Note
+from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.plan import Tool
 from toolplug.execution.accounting import CallAccounting
 from toolplug.execution.live import LiveCatalog, MergedExecutor

@@ -25,7 +25,7 @@ from toolplug import (
     open_host,
     tool,
 )
-from toolplug.part_protocols import Decision
+from toolplug.part_protocols.approvals import Decision
 
 BEA = Principal("bea", scopes=frozenset({"approvals:write"}))
 ADA = Principal("ada", scopes=frozenset({"tools:call"}))

@@ -13,7 +13,7 @@ from httpx2 import ASGITransport, AsyncClient
 
 from toolplug import CallContext, FunctionProvider, NeedsApproval, Principal, ToolCall, ToolStatus, tool
 from toolplug.http import create_app
-from toolplug.part_protocols import DecisionTerms
+from toolplug.part_protocols.approvals import DecisionTerms
 from toolplug_code_mode.runs import equal_digest
 
 from .conftest import ADA, BEA, Serve, Shop, ticket_of

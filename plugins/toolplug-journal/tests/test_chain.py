@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from typer.testing import CliRunner
 
 from toolplug import Principal
-from toolplug.part_protocols import DecisionTerms, GrantTerms
+from toolplug.part_protocols.approvals import DecisionTerms, GrantTerms
 from toolplug.parts.approvals.running import RunningApprovals
 from toolplug_journal import chain
 from toolplug_journal.command import add_command

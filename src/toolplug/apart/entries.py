@@ -15,8 +15,9 @@ from toolplug.apart.permissions import find_permissions, read_permissions
 from toolplug.apart.processes import SOURCE, ProcessTarget, WorkerProcess, start_process
 from toolplug.apart.provider import ApartProvider
 from toolplug.apart.values import DescribedProvider, FoundProblem, Head
-from toolplug.config.document import Section, value_of
+from toolplug.config.document import Section
 from toolplug.config.run_settings import APART_BY_DEFAULT, IN_PROCESS, RunSettings
+from toolplug.config.yaml_tree import value_of
 from toolplug.errors import InvalidDefinition, Problem, ProviderError
 from toolplug.execution.resolved_limits import DEFAULT_RESULT_BYTES
 from toolplug.packages.entry_points import InstalledProvider

@@ -27,7 +27,8 @@ from toolplug.apart.frames import ANSWER, BEGUN, NOTE, PROTOCOL, Frame, FrameRea
 from toolplug.apart.limits import ADOPT_S, FRAME_SLACK, GONE_S, MAX_LINE
 from toolplug.apart.running import RunningProvider, refuse_hooks
 from toolplug.apart.values import Head, encode_error
-from toolplug.config.document import Document, KeyPath, Section, parse_document
+from toolplug.config.document import Document, Section, parse_document
+from toolplug.config.yaml_tree import KeyPath
 from toolplug.errors import Problem, ProviderError
 from toolplug.packages.entry_points import GROUP, InstalledProvider
 from toolplug.packages.entry_settings import configure_entry

@@ -13,7 +13,7 @@ from toolplug.cli.event_loop import async_command, enter_host
 from toolplug.cli.options import ConfigOption, JsonOption, LockedOption, config_file, operator
 from toolplug.cli.output import echo, paint, print_json, print_problems, problem_fields
 from toolplug.cli.progress import progress
-from toolplug.config.document import MAX_PROBLEMS
+from toolplug.config.yaml_tree import MAX_PROBLEMS
 from toolplug.errors import ConfigError, Problem
 from toolplug.host.file.configuration import ConfigFiles, Configuration, read_configuration
 from toolplug.host.file.store_entry import unused_stores

@@ -19,7 +19,7 @@ from toolplug.catalog.text import pluralize
 from toolplug.cli.logs import log_warnings
 from toolplug.cli.options import ConfigOption, JsonOption, config_file
 from toolplug.cli.output import echo, print_json
-from toolplug.config.document import Value
+from toolplug.config.yaml_tree import Value
 from toolplug.execution.plans import ToolPolicy
 from toolplug.host.file.configuration import Configuration, read_configuration
 from toolplug.packages.entry_points import find_installed

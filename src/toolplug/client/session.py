@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from functools import partial
 
-from toolplug.catalog.call import CallContext, trace_context
+from toolplug.catalog.call import CallContext
+from toolplug.catalog.trace_context import trace_context
 from toolplug.client.events import EventStream, ToolCancelled, ToolRequest
 from toolplug.client.host_requests import Backoff, HostRequests
 from toolplug.client.session_requests import Definitions, RegistrationInfo, SessionRequests, difference

@@ -6,7 +6,7 @@ HOMES = {
     "Document": "toolplug.config.document",
     "Duration": "toolplug.config.units",
     "FileMapping": "toolplug.config.units",
-    "Value": "toolplug.config.document",
+    "Value": "toolplug.config.yaml_tree",
     "parse_document": "toolplug.config.document",
 }
 __getattr__ = loader("toolplug.config", HOMES)

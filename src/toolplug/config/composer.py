@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from toolplug.config.document import (
+from toolplug.config.yaml_tree import (
     MAX_DEPTH,
     MAX_EXPANDED_BYTES,
     MAX_NODES,

@@ -21,21 +21,20 @@ from pydantic import AliasChoices, AliasPath, BaseModel, RootModel, Secret, Secr
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from toolplug.config.document import (
+from toolplug.config.document import Section, has_reference
+from toolplug.config.masking import holds_credentials, looks_secret, mask_secrets
+from toolplug.config.nearest import name_hint
+from toolplug.config.units import FileMapping, own_text, right_shape
+from toolplug.config.yaml_tree import (
     MAX_PROBLEMS,
     KeyPath,
     ListNode,
     MappingNode,
     ScalarNode,
-    Section,
     Value,
     child_of,
-    has_reference,
     write_scalar,
 )
-from toolplug.config.masking import holds_credentials, looks_secret, mask_secrets
-from toolplug.config.nearest import name_hint
-from toolplug.config.units import FileMapping, own_text, right_shape
 from toolplug.errors import ConfigError, Problem
 
 Shapes: TypeAlias = tuple[object, ...]

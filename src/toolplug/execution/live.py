@@ -10,7 +10,8 @@ from typing import Any
 from weakref import ref
 
 from toolplug.catalog.call import ANONYMOUS_CONTEXT, CallContext, ToolCall, ToolResult
-from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, CatalogDiff, layer_catalogs
+from toolplug.catalog.catalog import EMPTY_CATALOG, Catalog, CatalogDiff
+from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.plan import Plan, Tool
 from toolplug.execution.executor import (
     Listener,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from toolplug.config.document import Value
+from toolplug.config.yaml_tree import Value
 
 MAX_FILE_BYTES = 1024 * 1024
 """Of a file to import or to write to; a larger one is refused."""

@@ -24,7 +24,7 @@ from toolplug.host.quotas.quota_use import QuotaUse
 from toolplug.host.tool_infos import CatalogPage
 from toolplug.host.toolsets.service import ToolsetService
 from toolplug.host.views import AgentReach, reach_of
-from toolplug.part_protocols import HostPart
+from toolplug.part_protocols.host_part import HostPart
 from toolplug.providers.entry import ProviderRecord
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.stores.store import Store

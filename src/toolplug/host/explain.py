@@ -32,10 +32,10 @@ from toolplug.host.file.packages import only_installed
 from toolplug.host.file.settings import PROVIDER
 from toolplug.host.file.tool_servers import SERVER_KIND
 from toolplug.host.opening.parts import Parts
-from toolplug.host.opening.services import always_listed
+from toolplug.host.opening.provider_services import always_listed
 from toolplug.host.toolsets.sources import KIND as OF_SOURCE
 from toolplug.host.views import CREDENTIAL, acting_agent
-from toolplug.part_protocols import HostSession
+from toolplug.part_protocols.host_part import HostSession
 from toolplug.providers.entry import ProviderRecord
 from toolplug.providers.planning import KIND as NATIVE
 from toolplug.search.tools import deferral

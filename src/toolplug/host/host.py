@@ -22,7 +22,8 @@ from toolplug.host.entered import EnteredHost
 from toolplug.host.file.configuration import Coded, Configuration, Source, read_configuration, seen_from
 from toolplug.host.file.settings import Scope
 from toolplug.host.file.values import ConfiguredValue
-from toolplug.host.opening.parts import CodedParts, Parts, Serves
+from toolplug.host.opening.coded import CodedParts, Serves
+from toolplug.host.opening.parts import Parts
 from toolplug.host.toolsets.service import McpRegistration, coded_mcp
 from toolplug.packages.entry_points import Installed, find_installed
 from toolplug.providers.entry import DesiredProvider, ProviderState

@@ -15,8 +15,9 @@ from toolplug.catalog.call import Principal
 from toolplug.catalog.definition import Note, ToolDefinition
 from toolplug.catalog.render import describe, notes_section
 from toolplug.catalog.schema_walk import BELOW_VALUE, SAME_VALUE, at_pointer, references, subschemas
-from toolplug.config.document import KeyPath, ListNode, ScalarNode, has_reference
+from toolplug.config.document import has_reference
 from toolplug.config.nearest import name_hint
+from toolplug.config.yaml_tree import KeyPath, ListNode, ScalarNode
 from toolplug.errors import Problem
 from toolplug.host.file.configuration import Coded, Configuration, Source, read_configuration, read_parts
 from toolplug.host.file.store_entry import unused_stores

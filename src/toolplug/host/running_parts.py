@@ -23,14 +23,12 @@ from toolplug.execution.live import LiveCatalog
 from toolplug.execution.plans import CallServices, PlanBuilder, PlanSource
 from toolplug.execution.resolved_limits import LimitLevel
 from toolplug.host.file.configuration import Configuration
-from toolplug.part_protocols import (
-    NO_APPROVALS,
+from toolplug.part_protocols.approvals import NO_APPROVALS, HostApprovals, PartApprovals
+from toolplug.part_protocols.host_part import (
     NO_SESSIONS,
-    HostApprovals,
     HostPart,
     HostSession,
     HostSessions,
-    PartApprovals,
     PartGate,
     PartServices,
     RunningPart,

@@ -24,7 +24,7 @@ from toolplug.host.file.settings import MCP, HostSettings, split_source
 from toolplug.host.file.tool_servers import Discovered, ToolServers
 from toolplug.host.toolsets.sources import ToolsetSources
 from toolplug.host.views import AgentReach, acting_agent, acts_as_nobody
-from toolplug.part_protocols import AWAY, HostSession
+from toolplug.part_protocols.host_part import AWAY, HostSession
 from toolplug.providers.planning import KIND as NATIVE
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.runtime.lru import LeastRecentlyUsed

@@ -13,8 +13,9 @@ from typing import NamedTuple, Self
 from weakref import WeakValueDictionary
 
 from toolplug.catalog.call import CallContext, Principal
-from toolplug.catalog.catalog import EMPTY_CATALOG, CachedValue, Catalog, layer_catalogs
+from toolplug.catalog.catalog import EMPTY_CATALOG, CachedValue, Catalog
 from toolplug.catalog.definition import SEARCH_SOURCE
+from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.offering import EMPTY_OFFERING, Offering, merged_offerings
 from toolplug.catalog.plan import ScopeGate
 from toolplug.errors import AgentNotAllowed, AgentRequired
@@ -24,7 +25,7 @@ from toolplug.execution.plans import CALL_SCOPE
 from toolplug.execution.run import UnknownCalls
 from toolplug.host.artifacts import SOURCE
 from toolplug.host.file.settings import MCP, PROVIDER, split_source
-from toolplug.part_protocols import HostSession
+from toolplug.part_protocols.host_part import HostSession
 from toolplug.providers.registry import FunctionRegistry
 from toolplug.runtime.lru import LeastRecentlyUsed
 from toolplug.toolsets.agent_tools import AgentTools, Choice

@@ -35,7 +35,6 @@ from toolplug.http.auth.authentication import (
     Chain,
     Refusals,
     RequestOrigin,
-    add_challenge,
     as_auth_function,
     check_tenant_fields,
     import_token_checks,
@@ -43,6 +42,7 @@ from toolplug.http.auth.authentication import (
     plugin_token,
     session_of_token,
 )
+from toolplug.http.auth.protected_resource import add_challenge
 from toolplug.http.bodies.request_body import DEFAULT_MAX_BODY, check_declared
 from toolplug.http.errors import HttpProblem, internal, problem_of
 from toolplug.http.pages import healthz

@@ -24,7 +24,7 @@ from toolplug.http.auth.authentication import AuthFunction, CallersOnly, configu
 from toolplug.http.auth.peer import TrustedProxies
 from toolplug.http.errors import HttpProblem, invalid_request
 from toolplug.http.requests import HostState, SentResponse
-from toolplug.part_protocols import HostSessions
+from toolplug.part_protocols.host_part import HostSessions
 from toolplug.runtime.duplicates import first_repeated
 
 RawHeaders = Sequence[tuple[bytes, bytes]]

@@ -15,21 +15,14 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from toolplug.catalog.call import (
-    ANONYMOUS,
-    NO_TRACE_CONTEXT,
-    Credentials,
-    Frame,
-    Principal,
-    current_frame,
-    trace_context,
-)
+from toolplug.catalog.call import ANONYMOUS, NO_TRACE_CONTEXT, Credentials, Frame, Principal, current_frame
 from toolplug.catalog.catalog import Catalog
+from toolplug.catalog.trace_context import trace_context
 from toolplug.execution.executor import ToolExecutor, open_catalog
 from toolplug.host.host import Host
 from toolplug.http.bodies.body_memory import DEFAULT_BODY_MEMORY, BodyMemory
 from toolplug.http.errors import HttpProblem, invalid_request
-from toolplug.part_protocols import HostSession
+from toolplug.part_protocols.host_part import HostSession
 from toolplug.runtime.duplicates import first_repeated
 
 CLIENT_GONE = 499

@@ -7,16 +7,16 @@ from types import ModuleType
 from typing import Any
 
 from toolplug.http import catalog, pages, tool_operations, tools, toolsets
-from toolplug.http.auth import authentication
+from toolplug.http.auth import protected_resource
 from toolplug.http.openapi import Description
 from toolplug.http.providers import admin, tool_stream
 from toolplug.http.routing import HostRoute, routes_in, routes_of
 from toolplug.http.tool_operations import ToolDocuments
-from toolplug.part_protocols import HostPart
+from toolplug.part_protocols.host_part import HostPart
 
 _ORDER: tuple[ModuleType | str, ...] = (
     pages,
-    authentication,
+    protected_resource,
     tools,
     tool_operations,
     tool_stream,

@@ -20,7 +20,7 @@ from toolplug.errors import InvalidDefinition
 from toolplug.execution.plans import CALL_SCOPE
 from toolplug.http.errors import method_not_allowed
 from toolplug.http.requests import HostRequest
-from toolplug.part_protocols import HostPart
+from toolplug.part_protocols.host_part import HostPart
 from toolplug.runtime.tasks import SingleFlight
 from toolplug.runtime.threads import in_own_thread
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 
-from toolplug.config.document import MAX_PROBLEMS, Section, Value
+from toolplug.config.document import Section
 from toolplug.config.masking import mask_secrets
 from toolplug.config.problems import Shapes, key_hint, read_secret_files, secrets_of, validate_section
+from toolplug.config.yaml_tree import MAX_PROBLEMS, Value
 from toolplug.errors import ConfigError, Problem
 from toolplug.packages.loading import ProviderType
 from toolplug.providers.entry import ProviderEntry

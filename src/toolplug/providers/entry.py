@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from toolplug.catalog.definition import Offer, ToolDefinition
-from toolplug.config.document import shown_path
 from toolplug.config.run_settings import IN_PROCESS, RunSettings
+from toolplug.config.yaml_tree import shown_path
 from toolplug.crashes import CodeOwner, mask_nothing
 from toolplug.errors import Problem, ProviderError
 from toolplug.execution.isolated_hooks import OnFailure

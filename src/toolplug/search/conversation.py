@@ -14,9 +14,10 @@ from typing import NamedTuple, cast
 import orjson
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus, own_parts
-from toolplug.catalog.catalog import Catalog, layer_catalogs
+from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import CALL_TOOL, SEARCH_TOOLS
 from toolplug.catalog.exact_json import as_object, dump_json
+from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.plan import Plan, Tool
 from toolplug.execution.executor import Listener, ModelTools, ToolExecutor, Unsubscribe, entered_catalog
 from toolplug.search.tools import (

@@ -16,9 +16,10 @@ from typing import Any, Final, NamedTuple, cast
 import orjson
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult, ToolStatus
-from toolplug.catalog.catalog import Catalog, layer_catalogs
+from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import ALWAYS, CALL_TOOL, SEARCH_SOURCE, SEARCH_TOOLS, ToolDefinition, ToolHints
 from toolplug.catalog.exact_json import as_list, as_object
+from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.plan import Forward, Plan, Tool
 from toolplug.catalog.render import describe
 from toolplug.crashes import CodeOwner, log_crash

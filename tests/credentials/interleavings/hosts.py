@@ -20,7 +20,7 @@ from toolplug.errors import StoreUnavailable
 from toolplug.execution.user_auth import AuthOwner, UserAuth
 from toolplug.host.file.settings import Auth
 from toolplug.host.keys import Sealer
-from toolplug.part_protocols import PartServices
+from toolplug.part_protocols.host_part import PartServices
 from toolplug.parts.credentials.exchange import ExchangedTokens
 from toolplug.parts.credentials.oauth import OAuthCredentials
 from toolplug.parts.credentials.records import LEASES, TOKENS

@@ -14,14 +14,8 @@ from toolplug import library_types
 from toolplug.catalog.exact_json import dump_json
 from toolplug.catalog.schema_walk import pointer_part
 from toolplug.catalog.validation.patterns import MAX_AUTOMATON_KIB, STATES_KIB, memory_kib
-from toolplug.catalog.validation.price import (
-    MAX_VALIDITY_NS,
-    PricedSchema,
-    affords_explanation,
-    affords_validity,
-    free_bytes,
-    priced_schema,
-)
+from toolplug.catalog.validation.price import MAX_VALIDITY_NS, affords_explanation, affords_validity
+from toolplug.catalog.validation.priced_schema import PricedSchema, free_bytes, priced_schema
 from toolplug.errors import InvalidDefinition
 
 MAX_REPORTED = 20

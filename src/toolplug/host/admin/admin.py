@@ -21,7 +21,7 @@ from pydantic import TypeAdapter
 from toolplug.catalog.call import OPERATOR, Principal
 from toolplug.cluster.followed import Follower
 from toolplug.cluster.processes import RunningProcess, Topic, running_processes
-from toolplug.config.document import shown_path
+from toolplug.config.yaml_tree import shown_path
 from toolplug.errors import ConfigError, Problem, StoreConflict, StoreError, StoreUnavailable
 from toolplug.execution.accounting import audit_block
 from toolplug.execution.plans import NO_RULE

@@ -15,20 +15,10 @@ from typing import Any, NamedTuple, TypeGuard
 from pydantic import ValidationError
 
 from toolplug.catalog.call import HOST_SCOPES
-from toolplug.config.document import (
-    MAX_PROBLEMS,
-    NOWHERE,
-    Document,
-    KeyPath,
-    MappingNode,
-    Value,
-    expanded_keys,
-    node_of,
-    parse_document,
-    read_document,
-)
+from toolplug.config.document import Document, expanded_keys, parse_document, read_document
 from toolplug.config.nearest import name_hint
 from toolplug.config.problems import problems_of, read_secret_files, without_faults
+from toolplug.config.yaml_tree import MAX_PROBLEMS, NOWHERE, KeyPath, MappingNode, Value, node_of
 from toolplug.crashes import outline_error
 from toolplug.errors import ConfigError, Problem, StoreMisused
 from toolplug.host.file.part_sections import (
@@ -51,7 +41,7 @@ from toolplug.host.file.tool_servers import SECTION as SERVERS
 from toolplug.host.file.toolset_entries import ToolsetEntries, prefixes_of, unknown_toolsets
 from toolplug.host.file.user_auth_entries import user_auth_problems
 from toolplug.packages.entry_points import Installed
-from toolplug.part_protocols import HostPart, SectionFacts
+from toolplug.part_protocols.host_part import HostPart, SectionFacts
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderState
 from toolplug.stores.open import open_store
 

@@ -8,8 +8,9 @@ from importlib import import_module
 from importlib.metadata import EntryPoint
 from importlib.resources import files
 
-from toolplug.config.document import Document, KeyPath, MappingNode, Section, expanded_keys
+from toolplug.config.document import Document, Section, expanded_keys
 from toolplug.config.nearest import name_hint, nearest
+from toolplug.config.yaml_tree import KeyPath, MappingNode
 from toolplug.packages.entry_points import GROUP, Installed, InstalledProvider
 from toolplug.packages.entry_settings import mapping_of
 from toolplug.providers.entry import ProviderEntry, ProviderRecord, ProviderState

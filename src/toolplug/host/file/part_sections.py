@@ -13,14 +13,15 @@ from typing import Any, cast
 from pydantic import BaseModel, create_model
 
 from toolplug.catalog.call import HOST_SCOPES
-from toolplug.config.document import Document, Value
+from toolplug.config.document import Document
+from toolplug.config.yaml_tree import Value
 from toolplug.crashes import outline_error
 from toolplug.errors import InvalidDefinition, Problem, ProviderError
 from toolplug.host.file.provider_entries import SECTION, ProviderEntries
 from toolplug.host.file.settings import HostSettings
 from toolplug.host.file.tool_servers import SECTION as SERVERS
 from toolplug.packages.loading import ProviderType
-from toolplug.part_protocols import HostPart
+from toolplug.part_protocols.host_part import HostPart
 from toolplug.providers.entry import DesiredProvider, ProviderEntry, ProviderState
 from toolplug.providers.routes import OF_PARTS, DeclaredRoutes, is_reserved, route_problems
 

@@ -13,23 +13,11 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from toolplug.config.document import (
-    MAX_PROBLEMS,
-    Document,
-    KeyPath,
-    MappingNode,
-    ScalarNode,
-    Section,
-    Value,
-    expand,
-    expanded_keys,
-    read_document,
-    section_keys,
-    shown_path,
-)
+from toolplug.config.document import Document, Section, expand, expanded_keys, read_document, section_keys
 from toolplug.config.nearest import name_hint
 from toolplug.config.problems import NOTHING, Shapes, problems_of, shapes_of, validate_section, without_faults
 from toolplug.config.run_settings import names_engine
+from toolplug.config.yaml_tree import MAX_PROBLEMS, KeyPath, MappingNode, ScalarNode, Value, shown_path
 from toolplug.crashes import outline_error
 from toolplug.errors import ConfigError, NoSuchProvider, Problem, ProviderError
 from toolplug.host.file.packages import (

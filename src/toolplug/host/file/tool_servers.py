@@ -25,7 +25,7 @@ from toolplug.execution.resolved_limits import Limits
 from toolplug.execution.user_auth import UserAuth
 from toolplug.host.file.settings import Scope
 from toolplug.mcp_extensions import McpExtension
-from toolplug.part_protocols import HostPart
+from toolplug.part_protocols.host_part import HostPart
 from toolplug.stores.store import Store
 from toolplug.toolsets.toolset import SharedSource, Source
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from toolplug.config.document import Document, KeyPath, has_reference, value_of
+from toolplug.config.document import Document, has_reference
 from toolplug.config.nearest import name_hint
+from toolplug.config.yaml_tree import KeyPath, value_of
 from toolplug.errors import Problem
 from toolplug.host.file.settings import MCP, PROVIDER, HostSettings, ToolsetSettings, split_source
 from toolplug.toolsets.registered import Allowlist

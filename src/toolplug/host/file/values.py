@@ -17,21 +17,11 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
-from toolplug.config.document import (
-    Document,
-    KeyPath,
-    ListNode,
-    MappingNode,
-    Node,
-    ScalarNode,
-    Value,
-    has_reference,
-    shown_path,
-    value_of,
-)
+from toolplug.config.document import Document, has_reference
 from toolplug.config.masking import MASK, holds_credentials, looks_secret, without_credentials, without_secrets
 from toolplug.config.problems import Shapes, is_secret, shapes_at, shapes_of
 from toolplug.config.units import DEFAULT_ORIGIN
+from toolplug.config.yaml_tree import KeyPath, ListNode, MappingNode, Node, ScalarNode, Value, shown_path, value_of
 from toolplug.execution.resolved_limits import MostSpecific
 from toolplug.host.file.configuration import Configuration
 from toolplug.host.file.provider_entries import SECTION as PROVIDERS

@@ -1,38 +1,33 @@
-"""The parts of an entered host: opened in order, with what each needs, and closed in reverse order.
-
-Besides the configuration, the code that opens the host gives it `CodedParts`.
-"""
+"""The parts of an entered host: opened in order, with what each needs, and closed in reverse order."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Self
+from typing import Self
 
 from toolplug.catalog.catalog import Catalog
-from toolplug.execution.accounting import OnCall
 from toolplug.execution.executor import open_catalog
 from toolplug.execution.metrics import HostMetrics
 from toolplug.execution.plans import CallServices
 from toolplug.host.admin.reload import wanted_providers
 from toolplug.host.artifacts import Artifacts
 from toolplug.host.file.configuration import Configuration, CurrentConfiguration
-from toolplug.host.file.tool_servers import ConfiguredServer, ServerServices, ToolServers, open_servers
+from toolplug.host.file.tool_servers import ServerServices, ToolServers, open_servers
 from toolplug.host.keys import DecisionKey
-from toolplug.host.opening.records import HostRecords, open_records
-from toolplug.host.opening.services import (
-    ToolsForParts,
+from toolplug.host.opening.coded import CodedParts, Serves
+from toolplug.host.opening.part_services import ToolsForParts, end_session, part_services
+from toolplug.host.opening.provider_services import (
     always_listed,
     call_services,
-    end_session,
     offer_services,
     open_host_key,
-    part_services,
     registry_services,
     scopes_by_key,
 )
+from toolplug.host.opening.records import HostRecords, open_records
 from toolplug.host.operations import Operations
 from toolplug.host.quotas.quota_use import QuotaUse, open_quota_use
 from toolplug.host.running_parts import RunningParts
@@ -40,37 +35,11 @@ from toolplug.host.store_records import hash_key, host_id
 from toolplug.host.tool_infos import CallableTools, ToolInfos
 from toolplug.host.toolsets.service import McpRegistration, ToolsetService
 from toolplug.host.views import Views
-from toolplug.part_protocols import PartApprovals
-from toolplug.providers.plugins.registration import PluginManager
+from toolplug.part_protocols.approvals import PartApprovals
 from toolplug.providers.registry import FunctionRegistry
-from toolplug.toolsets.registered import Toolsets
 from toolplug.toolsets.saved.equipped import EquippedToolsets
 from toolplug.toolsets.saved.saved_toolset import Caller
 from toolplug.toolsets.saved.service import SavedToolsets
-
-
-class Serves(NamedTuple):
-    """Whether a host discovers MCP `servers`, and whether it holds the `sessions` of its store.
-
-    Another process does what it does not. `on_call` is called for each tool call that was answered.
-    """
-
-    servers: bool
-    sessions: bool
-    on_call: OnCall | None = None
-
-
-class CodedParts(NamedTuple):
-    """What the host's own code gave it: toolsets, by id those of MCP servers, and the manager of its plugins."""
-
-    toolsets: Toolsets
-    mcp: Mapping[str, McpRegistration]
-    plugins: PluginManager
-
-    @property
-    def servers(self) -> Sequence[ConfiguredServer]:
-        """The MCP servers that the code describes itself."""
-        return [item.server for item in self.mcp.values() if item.server is not None]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -2,10 +2,6 @@
 
 Refused requests are audited and counted, and a peer that guesses credentials is made to wait. Only refusals come to
 that, so that a valid credential never waits and costs nothing.
-
-Clients of MCP learn from the protected resource metadata of OAuth 2.0 (RFC 9728) whose tokens are taken here, if
-`auth.jwt` is configured: without it there is no authorization server to name, the documents are 404, and
-`WWW-Authenticate` is a plain `Bearer`.
 """
 
 from __future__ import annotations
@@ -26,7 +22,6 @@ from typing import Any, Protocol, cast
 from starlette.authentication import AuthenticationBackend, AuthenticationError
 from starlette.requests import HTTPConnection, Request
 from starlette.types import Scope
-from typing_extensions import TypedDict
 
 from toolplug.catalog.call import OPERATOR, Principal, check_code
 from toolplug.catalog.text import is_identity
@@ -34,11 +29,10 @@ from toolplug.errors import SessionGone, SessionNotFound
 from toolplug.execution.accounting import CallAccounting, audit, audit_origin
 from toolplug.host.file.settings import ApiKey, Auth, Jwt
 from toolplug.http.auth.peer import TrustedProxies, peer_of
-from toolplug.http.bodies.request_body import OrjsonResponse
-from toolplug.http.errors import HttpProblem, invalid_request, route_not_found
-from toolplug.http.requests import HostRequest, HostState, base_url, query_fields
-from toolplug.http.routing import CALL, EVERY_SCOPE, READ, HostRoute, answers, route
-from toolplug.part_protocols import HostSession, HostSessions
+from toolplug.http.errors import HttpProblem, invalid_request
+from toolplug.http.requests import HostState, query_fields
+from toolplug.http.routing import EVERY_SCOPE, HostRoute
+from toolplug.part_protocols.host_part import HostSession, HostSessions
 from toolplug.stores.store import name_digest
 
 _SCHEME = b"bearer "
@@ -481,69 +475,3 @@ class Refusals:
                 state["request_id"],
                 RequestOrigin(scope, self.proxies),
             )
-
-
-_WELL_KNOWN = "/.well-known/oauth-protected-resource"
-_MCP = "/mcp"
-_SCOPE = f"{READ} {CALL}"
-"""What a client of MCP asks its authorization server for."""
-
-
-class ResourceMetadata(TypedDict):
-    """A protected resource, and the authorization servers whose tokens it takes."""
-
-    resource: str
-    authorization_servers: list[str]
-    scopes_supported: list[str]
-    bearer_methods_supported: list[str]
-
-
-@route("GET", _WELL_KNOWN, None, "The authorization server of this host")
-@answers(ResourceMetadata, errors=(404,))
-async def host_metadata(request: HostRequest) -> OrjsonResponse[ResourceMetadata]:
-    """Answer for the host as a whole. Raises `HttpProblem` where no tokens are configured."""
-    return _metadata(request, "")
-
-
-@route("GET", f"{_WELL_KNOWN}{_MCP}", None, "The authorization server of /mcp")
-@answers(ResourceMetadata, errors=(404,))
-async def mcp_metadata(request: HostRequest) -> OrjsonResponse[ResourceMetadata]:
-    """Answer for `/mcp`. Raises `HttpProblem` where no tokens are configured."""
-    return _metadata(request, _MCP)
-
-
-def _metadata(request: HostRequest, path: str) -> OrjsonResponse[ResourceMetadata]:
-    auth = request.state["host"].settings.auth
-    if auth is None or auth.jwt is None:
-        raise route_not_found()
-    document: ResourceMetadata = {
-        "resource": f"{base_url(request)}{path}",
-        "authorization_servers": [auth.jwt.issuer],
-        "scopes_supported": [READ, CALL],
-        "bearer_methods_supported": ["header"],
-    }
-    return OrjsonResponse(document)
-
-
-def add_challenge(problem: HttpProblem, request: Request[HostState]) -> HttpProblem:
-    """Add the challenge that leads a client of MCP to the metadata; return any other error as it is.
-
-    The metadata of a session's endpoint are the host's, whose resource it is part of.
-    """
-    path = request.state["path"]
-    auth = request.state["host"].settings.auth
-    if auth is None or auth.jwt is None or not path.endswith(_MCP):
-        return problem
-    if problem.status != 401 and problem.code != "insufficient_scope":
-        return problem
-    metadata = f"{base_url(request)}{_WELL_KNOWN}{_MCP if path == _MCP else ''}"
-    error = "" if problem.status == 401 else 'error="insufficient_scope", '
-    challenge = f'Bearer {error}resource_metadata="{metadata}", scope="{_SCOPE}"'
-    return HttpProblem(
-        problem.status,
-        problem.code,
-        problem.message,
-        param=problem.param,
-        headers={**problem.headers, "WWW-Authenticate": challenge},
-        extra=problem.extra,
-    )

@@ -16,7 +16,7 @@ from toolplug.cli.output import print_answer, print_listing
 from toolplug.cli.store import open_shared_store
 from toolplug.config.units import parse_duration
 from toolplug.errors import InvalidJson
-from toolplug.part_protocols import Decision, DecisionTerms, GrantTerms, Ticket
+from toolplug.part_protocols.approvals import Decision, DecisionTerms, GrantTerms, Ticket
 from toolplug.parts.approvals.running import Approvals
 
 TicketId = Annotated[str, typer.Argument(metavar="ID", help="The approval, as `list` and the refused call show it.")]

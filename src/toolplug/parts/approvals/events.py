@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 
 from toolplug.cluster.followed import Follower
 from toolplug.errors import StoreConflict, StoreError
-from toolplug.part_protocols import RevokedGrant, Ticket
+from toolplug.part_protocols.approvals import RevokedGrant, Ticket
 from toolplug.parts.approvals.limits import CLOSE_S, MAX_UNTOLD, UNTOLD_LIFE_S
 from toolplug.providers.plugins.registration import ChangeFollower, PluginManager
 from toolplug.runtime.tasks import BackgroundTasks

@@ -22,7 +22,7 @@ from toolplug.catalog.plan import Plan
 from toolplug.errors import ApiError, StoreConflict, StoreError
 from toolplug.execution.accounting import audit
 from toolplug.execution.user_auth import ScopeOf, no_scope
-from toolplug.part_protocols import DecidedBy, GrantTerms, RevokedGrant
+from toolplug.part_protocols.approvals import DecidedBy, GrantTerms, RevokedGrant
 from toolplug.parts.approvals.events import TicketEvents, leave_untold
 from toolplug.parts.approvals.held import (
     NEVER,

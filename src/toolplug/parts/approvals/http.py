@@ -19,7 +19,7 @@ from toolplug.http.bodies.request_body import OrjsonResponse, read_json
 from toolplug.http.errors import invalid_request
 from toolplug.http.requests import HostRequest, query_fields
 from toolplug.http.routing import APPROVALS, SEEING_APPROVALS, Parameter, answers, route
-from toolplug.part_protocols import MAX_REASON, Decision, DecisionTerms, GrantTerms, Ticket, TicketState
+from toolplug.part_protocols.approvals import MAX_REASON, Decision, DecisionTerms, GrantTerms, Ticket, TicketState
 from toolplug.parts.approvals.grants import Grants
 from toolplug.parts.approvals.held import Grant
 from toolplug.parts.approvals.limits import MAX_CALLS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from toolplug.part_protocols import HostPart, HostRoutes, PartServices, RunningPart
+from toolplug.part_protocols.host_part import HostPart, HostRoutes, PartServices, RunningPart
 from toolplug.parts.approvals.settings import ApprovalSettings
 
 _HERE = "toolplug.parts.approvals"

@@ -12,7 +12,7 @@ from toolplug.catalog.call import CallContext, NobodyToAsk, ToolCall
 from toolplug.catalog.plan import Plan
 from toolplug.config.units import timestamp
 from toolplug.execution.user_auth import ScopeOf, no_scope
-from toolplug.part_protocols import Ticket, TicketState
+from toolplug.part_protocols.approvals import Ticket, TicketState
 from toolplug.signatures.values import canonical, decode_arguments, encode_value
 from toolplug.stores.store import name_digest, tenant_digest
 

@@ -17,7 +17,7 @@ from toolplug.errors import ApiError, InvalidJson, StoreConflict, StoreError
 from toolplug.execution.accounting import audit
 from toolplug.execution.results import denied_result, limited_result, unavailable
 from toolplug.execution.user_auth import ScopeOf, no_scope
-from toolplug.part_protocols import (
+from toolplug.part_protocols.approvals import (
     LIFE_S,
     NO_TERMS,
     ClaimAtOnce,
@@ -26,12 +26,10 @@ from toolplug.part_protocols import (
     DecisionTerms,
     GrantTerms,
     HostApprovals,
-    HostTools,
-    PartServices,
-    RunningPart,
     Ticket,
     TicketState,
 )
+from toolplug.part_protocols.host_part import HostTools, PartServices, RunningPart
 from toolplug.parts.approvals.events import TicketEvents, leave_untold
 from toolplug.parts.approvals.grants import Grants
 from toolplug.parts.approvals.held import GrantClaim
@@ -94,7 +92,7 @@ class Claim(NamedTuple):
 
 
 class Approvals:
-    """The tickets of one host. Implements `toolplug.part_protocols.HostApprovals`.
+    """The tickets of one host. Implements `toolplug.part_protocols.approvals.HostApprovals`.
 
     `life_s` is how long a call waits; `tools` finds the tool of a call for what comes with a decision.
     """

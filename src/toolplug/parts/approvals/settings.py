@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from toolplug.config.units import Duration, FileMapping
-from toolplug.part_protocols import LIFE_S
+from toolplug.part_protocols.approvals import LIFE_S
 from toolplug.parts.approvals.limits import MAX_LIFE_S
 
 

@@ -13,7 +13,8 @@ from toolplug.config.units import format_duration
 from toolplug.errors import AccessError, ApiError, InvalidArguments
 from toolplug.execution.executor import LazyExecutor, ToolExecutor
 from toolplug.execution.isolated_hooks import read_only_call
-from toolplug.part_protocols import MAX_REASON, Decision, DecisionTerms, GrantTerms, HostTools
+from toolplug.part_protocols.approvals import MAX_REASON, Decision, DecisionTerms, GrantTerms
+from toolplug.part_protocols.host_part import HostTools
 from toolplug.parts.approvals.held import is_within
 from toolplug.parts.approvals.limits import MAX_CALLS
 from toolplug.parts.approvals.records import StoredApproval

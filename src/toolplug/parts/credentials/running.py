@@ -11,7 +11,7 @@ from toolplug.catalog.call import CREDENTIAL_NEEDED, CallContext
 from toolplug.errors import ToolUnavailable
 from toolplug.execution.user_auth import AuthOwner, HostCredentials, UserAuth, url_for_browsers
 from toolplug.host.file.user_auth_entries import list_user_auth
-from toolplug.part_protocols import PartServices, RunningPart
+from toolplug.part_protocols.host_part import PartServices, RunningPart
 from toolplug.parts.credentials.settings import CredentialSettings
 
 HEADER = "X-Toolplug-Credential-"

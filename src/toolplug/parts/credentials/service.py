@@ -16,7 +16,7 @@ from toolplug.catalog.call import CallContext, Principal
 from toolplug.execution.user_auth import AuthOwner, UserAuth, UserOAuth
 from toolplug.host.file.settings import Auth, HostSettings
 from toolplug.net.egress import Egress
-from toolplug.part_protocols import PartServices
+from toolplug.part_protocols.host_part import PartServices
 from toolplug.parts.credentials.exchange import ExchangedTokens
 from toolplug.parts.credentials.oauth import OAuthCredentials, issuers_module
 from toolplug.parts.credentials.records import AskedSignIn, BegunSignIn, UserTokens

@@ -21,7 +21,7 @@ from toolplug.host.file.tool_servers import (
     ServerServices,
     ToolServers,
 )
-from toolplug.part_protocols import HostPart, HostRoutes, PartServices, RunningPart
+from toolplug.part_protocols.host_part import HostPart, HostRoutes, PartServices, RunningPart
 
 _HERE = "toolplug.parts.mcp"
 

@@ -31,7 +31,7 @@ from toolplug.host.file.tool_servers import (
     ServerServices,
     Status,
 )
-from toolplug.part_protocols import PartServices, RunningPart
+from toolplug.part_protocols.host_part import PartServices, RunningPart
 from toolplug.parts.mcp.limits import LONGEST_DISCOVERY_S, SERVERS
 from toolplug.runtime.tasks import BackgroundTasks
 from toolplug.runtime.threads import in_own_thread

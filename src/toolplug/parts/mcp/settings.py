@@ -17,10 +17,11 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
-from toolplug.config.document import Document, MappingNode, Section, expand, read_document, section_keys
+from toolplug.config.document import Document, Section, expand, read_document, section_keys
 from toolplug.config.masking import mask_secrets
 from toolplug.config.problems import read_secret_files, validate_section
 from toolplug.config.units import Duration, FileMapping, shape_error
+from toolplug.config.yaml_tree import MappingNode
 from toolplug.errors import ConfigError, Problem
 from toolplug.execution.plans import Policy
 from toolplug.execution.resolved_limits import NO_LIMITS, Limits

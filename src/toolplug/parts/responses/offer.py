@@ -9,9 +9,10 @@ from typing import NamedTuple, cast
 import orjson
 
 from toolplug.catalog.call import CallContext, ToolCall, ToolResult
-from toolplug.catalog.catalog import Catalog, layer_catalogs
+from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import SEARCH_TOOLS, ToolDefinition
 from toolplug.catalog.exact_json import as_object
+from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.render import fragment
 from toolplug.errors import ResponseRefused, UnmatchedStub
 from toolplug.execution.executor import ToolExecutor

@@ -16,7 +16,7 @@ from toolplug.cluster.processes import Processes
 from toolplug.execution.call_hooks import LiveCallHooks
 from toolplug.execution.executor import LazyExecutor, open_catalog
 from toolplug.host.host import Host
-from toolplug.part_protocols import PartServices, RunningPart
+from toolplug.part_protocols.host_part import PartServices, RunningPart
 from toolplug.parts.responses.backend import Backend
 from toolplug.parts.responses.items.tool_list import PrefixChanges
 from toolplug.parts.responses.limits import IDLE_S, MOST, MOST_OF_CALLER

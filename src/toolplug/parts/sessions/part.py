@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from toolplug.part_protocols import HostPart, HostRoutes, PartServices, RunningPart, SectionFacts
+from toolplug.part_protocols.host_part import HostPart, HostRoutes, PartServices, RunningPart, SectionFacts
 from toolplug.parts.sessions.settings import SessionSettings
 
 _HERE = "toolplug.parts.sessions"

@@ -9,7 +9,7 @@ from toolplug.catalog.definition import Offered
 from toolplug.catalog.plan import Tool
 from toolplug.execution.executor import ToolExecutor
 from toolplug.execution.plans import ToolPolicy
-from toolplug.part_protocols import AWAY, HostSession, HostSessions, PartGate, PartServices, RunningPart
+from toolplug.part_protocols.host_part import AWAY, HostSession, HostSessions, PartGate, PartServices, RunningPart
 from toolplug.parts.sessions.limits import SessionLimits
 from toolplug.parts.sessions.queued_calls import QueuedCalls
 from toolplug.parts.sessions.service import SessionMetrics, Sessions

@@ -14,7 +14,8 @@ from pydantic_core import PydanticCustomError
 from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import Note
 from toolplug.catalog.text import clean_text
-from toolplug.config.document import Value, parse_document
+from toolplug.config.document import parse_document
+from toolplug.config.yaml_tree import Value
 from toolplug.errors import ApiError
 from toolplug.runtime.duplicates import first_repeated
 from toolplug.toolsets.saved.saved_toolset import (

@@ -14,7 +14,7 @@ from toolplug.catalog.definition import Note
 from toolplug.catalog.text import clean_text
 from toolplug.cluster.followed import FollowedRecords
 from toolplug.cluster.processes import ProcessRequests
-from toolplug.config.document import Value
+from toolplug.config.yaml_tree import Value
 from toolplug.errors import ApiError, StoreConflict, StoreError, ToolplugError
 from toolplug.execution.accounting import audit
 from toolplug.runtime.keyed_locks import KeyedLocks

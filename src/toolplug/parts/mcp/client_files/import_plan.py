@@ -15,18 +15,9 @@ from pathlib import Path
 
 from toolplug.catalog.text import pluralize
 from toolplug.cli.output import echo
-from toolplug.config.document import (
-    Document,
-    MappingNode,
-    Mark,
-    ScalarValue,
-    Value,
-    decode_source,
-    parse_document,
-    read_document,
-    resolve_scalar,
-)
+from toolplug.config.document import Document, decode_source, parse_document, read_document
 from toolplug.config.masking import find_secrets, named_arguments
+from toolplug.config.yaml_tree import MappingNode, Mark, ScalarValue, Value, resolve_scalar
 from toolplug.errors import ConfigError, Problem
 from toolplug.parts.mcp.client_files.reading import ClientServer, read_client_file
 from toolplug.parts.mcp.settings import SECTION

@@ -17,9 +17,10 @@ import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from toolplug.catalog.exact_json import as_list, as_object
-from toolplug.config.document import Mark, parse_document, problem_at, shown_path
+from toolplug.config.document import parse_document
 from toolplug.config.nearest import nearest
 from toolplug.config.units import own_text, right_shape
+from toolplug.config.yaml_tree import Mark, problem_at, shown_path
 from toolplug.errors import ConfigError, Problem
 from toolplug.foreign.client_files import (
     BEARER_VARIABLE,

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple, cast
 import json5
 
 from toolplug.catalog.exact_json import as_object
-from toolplug.config.document import Mark, Value, problem_at
+from toolplug.config.yaml_tree import Mark, Value, problem_at
 from toolplug.errors import ConfigError, Problem
 from toolplug.foreign.client_files import ClientProgram, file_text
 from toolplug.parts.mcp.client_files.reading import parse_client_file, read_bytes

@@ -44,18 +44,10 @@ from mcp_types import REQUEST_TIMEOUT
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
 from pydantic import ValidationError
 
-from toolplug.catalog.call import (
-    TRACEPARENT,
-    TRACESTATE,
-    Ask,
-    CallContext,
-    ToolCall,
-    ToolResult,
-    ToolStatus,
-    trace_context,
-)
+from toolplug.catalog.call import Ask, CallContext, ToolCall, ToolResult, ToolStatus
 from toolplug.catalog.definition import CALL_TOOL, SEARCH_TOOLS
 from toolplug.catalog.exact_json import as_object, load_json
+from toolplug.catalog.trace_context import TRACEPARENT, TRACESTATE, trace_context
 from toolplug.errors import InvalidJson, ToolplugError
 from toolplug.parts.mcp.content import APPROVAL, RisingProgress, content_of, page
 from toolplug.parts.mcp.sdk.elicitation import asking, call_with_approval

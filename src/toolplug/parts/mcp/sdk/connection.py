@@ -21,19 +21,10 @@ from mcp_types import HEADER_MISMATCH
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel, TypeAdapter, ValidationError
 
-from toolplug.catalog.call import (
-    NO_TRACE_CONTEXT,
-    TRACEPARENT,
-    TRACESTATE,
-    Ask,
-    CannotAsk,
-    NobodyToAsk,
-    Report,
-    ask_nobody,
-    no_report,
-)
+from toolplug.catalog.call import NO_TRACE_CONTEXT, Ask, CannotAsk, NobodyToAsk, Report, ask_nobody, no_report
 from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.text import clean_text, in_one_line
+from toolplug.catalog.trace_context import TRACEPARENT, TRACESTATE
 from toolplug.mcp_extensions import McpExtension
 from toolplug.parts.mcp.client.connection import (
     MAX_PAGES,

@@ -42,7 +42,7 @@ from toolplug.catalog.exact_json import as_object
 from toolplug.catalog.text import clean_text
 from toolplug.config.units import format_duration
 from toolplug.errors import ApiError, StoreError
-from toolplug.part_protocols import (
+from toolplug.part_protocols.approvals import (
     LIFE_S,
     NO_TERMS,
     Decision,

@@ -19,7 +19,7 @@ from toolplug.catalog.definition import EQUIP_TOOLSET
 from toolplug.catalog.offering import EMPTY_OFFERING, OfferedKind, Offering
 from toolplug.execution.executor import ToolExecutor
 from toolplug.mcp_extensions import McpExtension
-from toolplug.part_protocols import HostApprovals
+from toolplug.part_protocols.approvals import HostApprovals
 from toolplug.parts.mcp.client.connection import SDK
 from toolplug.parts.mcp.input_rounds import OpenRounds
 from toolplug.parts.mcp.serving.notifications import ResourceSubscriptions, Watch

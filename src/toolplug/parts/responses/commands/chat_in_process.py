@@ -16,7 +16,7 @@ from toolplug.cli.options import operator
 from toolplug.errors import ApiError
 from toolplug.host.file.configuration import ConfigFiles
 from toolplug.host.host import Host, open_host
-from toolplug.part_protocols import MAX_REASON, DecisionTerms
+from toolplug.part_protocols.approvals import MAX_REASON, DecisionTerms
 from toolplug.parts.responses.builder import Event
 from toolplug.parts.responses.offer import ToolCaller
 from toolplug.parts.responses.request import ResponseRequest

@@ -29,7 +29,7 @@ from toolplug.http.requests import (
 )
 from toolplug.http.routing import APPROVALS, CALL, JSON_OR_EVENTS, Parameter, answers, route
 from toolplug.net.sse import frame
-from toolplug.part_protocols import MAX_REASON, Decision, DecisionTerms
+from toolplug.part_protocols.approvals import MAX_REASON, Decision, DecisionTerms
 from toolplug.parts.responses.builder import Event, ResponseAnswer
 from toolplug.parts.responses.http.tolerance import (
     Warnings,

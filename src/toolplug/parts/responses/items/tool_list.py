@@ -11,9 +11,10 @@ from typing import Literal, NamedTuple, cast
 import orjson
 
 from toolplug import library_types
-from toolplug.catalog.catalog import Catalog, layer_catalogs
+from toolplug.catalog.catalog import Catalog
 from toolplug.catalog.definition import CALL_TOOL, SEARCH_SOURCE, SEARCH_TOOLS
 from toolplug.catalog.exact_json import as_object, dump_json, load_own_json
+from toolplug.catalog.layered_catalog import layer_catalogs
 from toolplug.catalog.render import fragment
 from toolplug.execution.metrics import UncheckedCollector, counter_family
 from toolplug.parts.responses.offer import Offer

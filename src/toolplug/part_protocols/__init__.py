@@ -1,0 +1,1 @@
+"""What a host and its parts know of one another."""
