@@ -59,7 +59,7 @@ OLD = frozenset(
 )
 BEFORE = {
     "config/composer.py: feed",
-    "config/document.py: Mark",
+    "config/yaml_tree.py: Mark",
     "host/entered.py: reach",
     "http/providers/admin.py: kept",
     "providers/authoring.py: mark",
