@@ -94,7 +94,7 @@ class HostConnection(Peer):
         ended: Callable[[HostConnection, str], None],
     ) -> None:
         super().__init__(target.max_frame)
-        self.most_unread = MOST_UNREAD
+        self.most_unread: float = MOST_UNREAD
         self.closing: bool = False
         self.log: OutputLog = OutputLog(target)
         self._target = target
