@@ -26,7 +26,7 @@ GROWTH = 1.1
 def test_memory_is_back_when_sessions_with_hostile_schemas_have_gone(
     tmp_path: Path, write: Callable[..., Path], record_property: Callable[[str, object], None]
 ) -> None:
-    write("providers: {}\nstore: sqlite:state.db")
+    write("providers: {}\nstore: sqlite:///state.db")
     with serving(folder=tmp_path) as service, httpx2.Client(base_url=service.url, timeout=60) as client:
         for number in range(FIRST):
             visit(client, number)
