@@ -74,7 +74,7 @@ BEAT_S = 1.0
 MISSED_BEATS = 3
 """Beats of a host without a sign of the worker after which it counts as dead: its death is seen within 5 s.
 
-Beats and not seconds: a host whose event loop was held up reads first what has arrived meanwhile.
+Beats and not seconds: a host whose event loop was held up reads first what has arrived until then.
 """
 HOST_SILENT_BEATS = 15
 """Beats of a worker without a sign of the host after which it dials again: a host that starts may take that long."""

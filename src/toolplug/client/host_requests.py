@@ -215,7 +215,7 @@ class Backoff:
         """Repeat the attempt while the host is unreachable or busy, respecting `Retry-After`. Raises other errors."""
         retrying = AsyncRetrying(
             retry=retry_if_exception(_is_temporary),
-            # Added, not the larger of both: all clients are told the same `Retry-After`, and would come back at once.
+            # Added, not the larger of both: all clients get the same `Retry-After`, and would come back at once.
             wait=wait_random_exponential(multiplier=self.first_s, max=self.longest_s) + wait_exception(_retry_after_s),
             before_sleep=_log_first,
             reraise=True,

@@ -317,7 +317,7 @@ async def _call_in_thread(function: Callable[[], object], name: str, ended: Call
             outcome = _Outcome(value=context.run(function))
         except BaseException as error:  # noqa: BLE001  raised again by `unwrap`
             outcome = _Outcome(error=error)
-        with suppress(RuntimeError):  # the loop is closed: nothing waits any more
+        with suppress(RuntimeError):  # the loop is closed, and with it all that waited
             loop.call_soon_threadsafe(finish, outcome)
 
     try:
@@ -345,7 +345,7 @@ class Progress:
         given = {"progress": progress, "total": total, "message": message and message[:MAX_MESSAGE]}
         fields = {key: value for key, value in given.items() if value is not None}
         if as_json(fields) is not None:
-            with suppress(RuntimeError):  # the loop is closed: nothing listens any more
+            with suppress(RuntimeError):  # the loop is closed, and with it all that listened
                 self._loop.call_soon_threadsafe(self._note, fields)
 
     async def run(self) -> None:

@@ -95,7 +95,7 @@ class ProviderCollectors(UncheckedCollector):
         if own is None:
             return True
         found = LeftOut(key, family, own)
-        # A process may have others in each scrape.
+        # The names of a process may differ at each scrape.
         if found not in self.left_out and len(self.left_out) < _MOST_LEFT_OUT:
             self.left_out[found] = None
             text = "the metric %r of provider %r is left out: names that begin with %r are the host's own"

@@ -139,7 +139,7 @@ class Containers:
     ) -> ContainerEntry:
         """Start a container. Raises `TooManyContainers` and `Unavailable`."""
         await self._watch.open()
-        # It counts before there is room: another may have to end first, and others come meanwhile.
+        # It counts before there is room: another may have to end first, and more calls come until then.
         self._starting[owner.tenant] += 1
         try:
             await self._make_room(owner.tenant)

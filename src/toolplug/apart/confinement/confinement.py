@@ -159,7 +159,7 @@ _PROBE_S = 30.0
 
 
 class Opening(NamedTuple):
-    """What a process has beside its environment: granted files, its own folder, and the socket of the proxy.
+    """What a process has in addition to its environment: granted files, its own folder, and the socket of the proxy.
 
     `counted` are the folders whose files count against its bound of disk, and `before` the bytes that were in them.
     """
@@ -175,7 +175,7 @@ NOTHING: Opening = Opening()
 
 
 class SandboxCommand(NamedTuple):
-    """A command with the descriptors that it is to inherit beside those of its program; `told` says its inner id."""
+    """A command, and the descriptors that it inherits in addition to those of its program; `told` says its inner id."""
 
     words: list[str]
     descriptors: tuple[int, ...]

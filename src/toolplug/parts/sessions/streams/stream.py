@@ -75,7 +75,7 @@ class SessionLog:
             try:
                 logged = await self._store.extend(self._key, events=[entry_bytes(entry) for entry in appended])
             except StoreError:
-                # Back in front of those that came meanwhile.
+                # Back in front of those that have come since.
                 self._late = deque([*late, *self._late], _MOST)
                 raise
         if not logged:
