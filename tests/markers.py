@@ -7,9 +7,11 @@ and processes raise no audit event, so that a test which uses them in a uvloop i
 
 from __future__ import annotations
 
+import gc
 import re
 import socket
 import sys
+import warnings
 from collections.abc import Generator
 from pathlib import Path
 
@@ -91,8 +93,38 @@ class UnitGuard:
                 seen.append(f"uses the network ({event} {address!r})")
 
 
+class FailureGuard:
+    """Lets go of what a failed attempt has left open, before the next test begins.
+
+    Its traceback keeps its objects: they would end in some later test, which would fail for what it has not opened.
+    """
+
+    def __init__(self) -> None:
+        self._failed = False
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        self._failed |= report.failed
+        return report
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        if not self._failed:
+            return
+        self._failed = False
+        for name in ("last_exc", "last_type", "last_value", "last_traceback"):
+            vars(sys).pop(name, None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(UnitGuard(), "tests.markers.unit_guard")
+    config.pluginmanager.register(FailureGuard(), "tests.markers.failure_guard")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

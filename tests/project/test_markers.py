@@ -70,6 +70,27 @@ def test_of_an_event_loop():
     asyncio.run(asyncio.sleep(0))
 """
 
+LEFT_OPEN = """
+import gc, pytest
+
+tries = []
+
+class Cycle:
+    def __init__(self):
+        self.me = self
+        self.file = open(__file__)
+
+@pytest.mark.process
+def test_first():
+    tries.append(1)
+    left = Cycle()
+    assert len(tries) > 1
+    left.file.close()
+
+def test_innocent():
+    gc.collect()
+"""
+
 
 @pytest.fixture
 def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
@@ -105,6 +126,11 @@ def test_a_test_with_another_marker_and_an_event_loop_pass(suite: pytest.Pyteste
     suite.makepyfile(OTHERS)
     run(suite).assert_outcomes(passed=2)
     run(suite, "-m", "unit").assert_outcomes(passed=1, deselected=1)
+
+
+def test_what_a_failed_attempt_has_left_open_fails_no_other_test(suite: pytest.Pytester) -> None:
+    suite.makepyfile(LEFT_OPEN)
+    run(suite, "-W", "error").assert_outcomes(passed=2)
 
 
 def test_a_module_is_not_imported_where_none_of_its_tests_runs(suite: pytest.Pytester) -> None:

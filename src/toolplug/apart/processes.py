@@ -260,11 +260,21 @@ class WorkerProcess:
     async def connect(self, peer: Peer, log: OutputLog) -> None:
         """Read what the process sends and prints on the running loop."""
         loop = asyncio.get_running_loop()
+        pipe, self._process.stdout = cast("Any", self._process.stdout), None
         self._socket.setblocking(False)
-        await loop.create_connection(lambda: peer, sock=self._socket)
+        # A caller who is cancelled here leaves neither of the two open: what a transport has, it closes itself.
+        try:
+            transport, _ = await loop.create_connection(lambda: peer, sock=self._socket)
+        except BaseException:
+            pipe.close()
+            raise
         log.data_received(self.output)
-        pipe, _ = await loop.connect_read_pipe(lambda: log, cast("Any", self._process.stdout))
-        self._output = (pipe, log)
+        try:
+            reading, _ = await loop.connect_read_pipe(lambda: log, pipe)
+        except BaseException:
+            transport.close()
+            raise
+        self._output = (reading, log)
         # The socket may be held by processes that it has forked: they must not keep its end from being seen.
         with suppress(AttributeError, OSError):
             descriptor = os.pidfd_open(self.pid)
@@ -338,7 +348,7 @@ def _end_process(process: subprocess.Popen[bytes], ours: socket.socket, page: in
     _kill_group(process)
     with suppress(subprocess.TimeoutExpired):
         process.wait(_STOP_S)
-    if process.stdout is not None and ours.gettimeout() != 0.0:
+    if process.stdout is not None:
         process.stdout.close()
 
 

@@ -192,6 +192,7 @@ class WorkerSession:
                 # It sees the end of its socket, and closes the provider in the time that it has.
                 await process.wait(_END_S)
                 process.kill()
+                await process.end_output()
 
     async def _start(self, target: Head) -> WorkerProcess:
         """Start the process of the provider, which checks the settings. Raises `ProviderError`."""
